@@ -1,4 +1,4 @@
-"""Speed of training steps for ./scripts/measure: beside plain PyTorch, other processes, plain formulas, a bare loop."""
+"""Speed of training steps for ./scripts/measure: beside plain PyTorch, other processes and plain formulas."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 from measuring import (
     KN5,
+    LMTOOL,
     head,
-    in_turns,
     lmtool,
     median_seconds,
     rates_in_turns,
+    result,
     row,
     store_of,
     train,
@@ -28,11 +28,8 @@ from measuring import (
 from network_steps import OUTPUTS, built, lmtool_step, network, precisions, pytorch_step, with_ratios
 
 from lmtool.data.corpus import Corpus
-from lmtool.neural.checks import require_hidden, require_ids
 from lmtool.neural.forms import tiles
-from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.system import parallel
-from lmtool.training.optimizers import make_optimizers
 
 # (text, embeddings, hidden, context, batch)
 FULL = {
@@ -58,6 +55,9 @@ WORKS: dict[str, list[str]] = {
     "scoring by model=nplm": ["eval", "run=nplm"],
 }
 SECONDS = 0.6  # of one form in one turn
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+# Works of `processes`: (model, its words, batch of all processes)
+SHARED = [("nplm", [], 1024), ("nplm", [], 128), ("hsoftmax", ["tree=huffman"], 4096), ("nce", [], 4096)]
 
 
 def _prepare(*texts: str) -> None:
@@ -150,65 +150,21 @@ def _rate(data: str, words: list[str], batch: int) -> float:
     return statistics.median(rates_in_turns({"": (lmtool_step(store_of(data), words), batch)}, 2, turns())[""])
 
 
-def checks() -> None:
-    """PTB: the time of checking a step's arguments beside the step, of every output layer"""
-    _prepare("ptb")
-    use_threads(1)
-    head("output layer", "batch", "checks, us", "step, us", "share, %", numbers=4)
-    for batch in (32, 1024):
-        for name in (*SPARED, "softmax"):
-            with Corpus.open(store_of("ptb")) as corpus:
-                model = built(corpus, network(name, 30, 100, batch))[1]
-            layer, encoder = model.output, model.encoder
-            weight, words = layer.reference(), layer.word_count
-            h, y = torch.randn(batch, layer.input_dim), torch.randint(words, (batch,))
-            contexts = torch.randint(words, (batch, encoder.context_size))
-
-            def check() -> None:
-                require_hidden(layer, ".forward: h", h, layer.input_dim, weight)  # noqa: B023
-                require_ids(layer, ".forward: y", y, ((batch,),), words, h)  # noqa: B023
-                shape = ((batch, encoder.context_size),)  # noqa: B023
-                require_ids(encoder, ".forward: contexts", contexts, shape, None, encoder.embedding.weight)  # noqa: B023
-
-            each = 1 / statistics.median(rates_in_turns({"": (check, 1)}, 0.5, turns())[""])
-            whole = batch / _rate("ptb", network(name, 30, 100, batch), batch)
-            row(name, batch, f"{1e6 * each:.1f}", f"{1e6 * whole:,.0f}", f"{100 * each / whole:.2f}")
-
-
-def engine() -> None:
-    """PTB: the time that the training engine adds to a bare loop"""
-    _prepare("ptb")
-    head("output layer", "batch", "bare loop, ms", "engine, ms", "added, %", numbers=4)
-    for name in ("softmax", "hierarchical", "nce"):
-        for batch in (1024, 32):
-            words, steps = [*network(name, 30, 100, batch), "training.max_grad_norm=1"], max(8, 12_000 // batch)
-            one_step, one_bare = lmtool_step(store_of("ptb"), words), _bare_step(words, batch)
-            calls = {
-                "bare": lambda bare=one_bare, steps=steps: [bare() for _ in range(steps)],
-                "ours": lambda step=one_step, steps=steps: [step() for _ in range(steps)],
-            }
-            seconds = in_turns(calls, 2 * turns())
-            bare, ours = (1000 * statistics.median(times) / steps for times in seconds.values())
-            row(name, batch, f"{bare:.2f}", f"{ours:.2f}", f"{100 * (ours / bare - 1):+.1f}")
-
-
-def _bare_step(words: list[str], batch: int) -> Callable[[], None]:
-    """Return a step of a bare training loop over tensors, with gradients clipped to norm 1."""
-    with Corpus.open(store_of("ptb")) as corpus:
-        x, y = map(torch.from_numpy, corpus.split("train").windows(np.arange(400_000), 5))
-        config, model = built(corpus, words)
-    batches = (index for _ in iter(int, 1) for index in torch.randperm(len(x)).split(batch)[:-1])
-    optimizers = make_optimizers(model, config.optim)
-
-    def step() -> None:
-        index = next(batches)
-        loss = model(x[index], y[index])
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        clip_gradients(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        loss.item()
-
-    return step
+def processes() -> None:
+    """PTB: torchrun with two processes beside one thread and two"""
+    lmtool("preprocess", "data=ptb")
+    starts = {"1": LMTOOL, "2": LMTOOL, "torchrun": [*TORCHRUN, "-m", "lmtool"]}
+    head("examples a second", "one thread", "two threads", "two processes", "/ one thread", "/ two threads", numbers=5)
+    for model, more, batch in SHARED:
+        found: dict[str, list[float]] = {name: [] for name in starts}
+        for turn in range(turns(3)):
+            for name, start in starts.items():
+                run = f"{model}-{batch}-{name}-{turn}"
+                words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
+                words += [*more, "training.minutes=0.2", "training.accuracy_tokens=0", f"hydra.run.dir={run}"]
+                words += ["threads=1"] if name == "1" else []
+                subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                found[name].append(result(run)["examples_per_second"])
+        single, threads, two = (statistics.median(rates) for rates in found.values())
+        rates = (f"{rate:,.0f}" for rate in (single, threads, two))
+        row(f"{model}, batch {batch:,}", *rates, f"{two / single:.2f}", f"{two / threads:.2f}")

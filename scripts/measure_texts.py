@@ -193,51 +193,22 @@ def _at_once(model: Any, steps: list[Any], alike: int = 1) -> None:
         states = after if alike == 1 else after[::alike]
 
 
-SECTIONS = {"ca": "press: reportage", "cj": "learned", "cn": "fiction: adventure"}
 PASSAGE = 10  # sentences
 MOORE_LEWIS, DSIR, SAMPLE = ["run={0}-in", "run_out={0}-out"], ["target={0}-sample.jsonl"], ["selection=sample"]
-WAYS = {"chance": [], "perplexity": MOORE_LEWIS[:1], "difference": MOORE_LEWIS}  # by which texts are selected
-BY, ITSELF = tuple(WAYS), "itself"
-WAYS |= {"difference, sampled": MOORE_LEWIS + SAMPLE, "DSIR": DSIR, "DSIR, sampled": DSIR + SAMPLE}
+BY = {"chance": [], "perplexity": MOORE_LEWIS[:1], "difference": MOORE_LEWIS}  # how texts are selected
+BY |= {"difference, sampled": MOORE_LEWIS + SAMPLE, "DSIR": DSIR, "DSIR, sampled": DSIR + SAMPLE}
 KINDS = {"press": "a-c", "learned": "j", "fiction": "k-p"}  # and the letters of their sections
 PASSAGES, SHARE = 40_000, 0.1  # of big20
-Pool = list[tuple[bool, list[str]]]  # texts, each with whether it is of the section
+Pool = list[tuple[bool, list[str]]]  # texts, each with whether it is of the kind
 
 
 def selection() -> None:
-    """Brown: text of a section found among all others, and text like it in big20, in six ways (seven minutes)
+    """Brown and big20: half of a kind of text found among passages of books and manuals, in six ways (seven minutes)
 
-    A quarter of the section's files are the in-domain sample, a quarter the held-out text, the rest is in a pool.
+    A quarter of the kind's files are the in-domain sample, a quarter the held-out text, the rest is hidden in the pool.
     """
-    files = brown()
-    measured = [f"{what} by {by}" for what in ("precision", "perplexity") for by in BY]
-    head("section", "texts", "pool", "of the section", *measured, "of the section itself")
-    for section, title in SECTIONS.items():
-        own = [name for name in files if name.startswith(section)]
-        sample, held = ([line for name in own[first::4] for line in files[name]] for first in (0, 1))
-        hidden = {*own[2::4], *own[3::4]}
-        pooled = [*own[2::4], *own[3::4], *(name for name in files if name not in own)]
-        for unit, size in (("sentences", 1), (f"{PASSAGE} sentences", PASSAGE)):
-            pool = [
-                (name in hidden, files[name][at : at + size])
-                for name in pooled
-                for at in range(0, len(files[name]), size)
-            ]
-            random.Random(1).shuffle(pool)
-            found = _selected(pool, sample, held, f"{section}{size}", sum(is_own for is_own, _ in pool), (*BY, ITSELF))
-            inside = 100 * sum(is_own for is_own, _ in pool) / len(pool)
-            cells = [f"{section}, {title}", unit, f"{len(pool):,}", f"{inside:.1f} %"]
-            cells += [f"{100 * found[by][0]:.1f} %" for by in BY] + [f"{found[by][1]:.1f}" for by in (*BY, ITSELF)]
-            row(*cells)
-    print()
-    _of_big20(files)
-
-
-def _of_big20(files: dict[str, list[str]]) -> None:
-    """Print the gain of each way of selecting a tenth of big20, in passages, with half of a kind's passages in it."""
     big20()
-    lines = Path("big20.txt").read_text(encoding="utf-8").splitlines()
-    general = _passages(lines)
+    files, general = brown(), _passages(Path("big20.txt").read_text(encoding="utf-8").splitlines())
     random.Random(1).shuffle(general)
     head("kind", "texts", "hidden", "selected by", "hidden texts found", "words per text", "perplexity", numbers=3)
     for kind, sections in KINDS.items():
@@ -249,7 +220,7 @@ def _of_big20(files: dict[str, list[str]]) -> None:
         pool += [(False, text) for text in general[:PASSAGES]]
         random.Random(1).shuffle(pool)
         wanted = round(SHARE * len(pool))
-        for by, (precision, perplexity, words) in _selected(pool, sample, held, kind, wanted, tuple(WAYS), 5).items():
+        for by, (precision, perplexity, words) in _selected(pool, sample, held, kind, wanted).items():
             cells = [f"{100 * precision * wanted / inside:.1f} %", f"{words:.0f}", f"{perplexity:.1f}"]
             row(kind, f"{len(pool):,}", inside, by, *cells)
 
@@ -259,9 +230,9 @@ def _passages(lines: list[str]) -> list[list[str]]:
 
 
 def _selected(
-    pool: Pool, sample: list[str], held: list[str], name: str, wanted: int, ways: tuple[str, ...], order: int = 3
+    pool: Pool, sample: list[str], held: list[str], name: str, wanted: int
 ) -> dict[str, tuple[float, float, float]]:
-    """Choose a number of texts in each way. order: of the models of chosen texts.
+    """Choose a number of texts in each way.
 
     Returns the precision, the perplexity of the held-out text under a model of an equal number of chosen words, and the
     number of words in a chosen text.
@@ -274,18 +245,15 @@ def _selected(
     write_lines(f"{name}.jsonl", (json.dumps({"own": own, "text": "\n".join(text)}) for own, text in pool))
     write_lines(f"{name}-sample.jsonl", (json.dumps({"text": "\n".join(text)}) for text in _passages(sample)))
     chosen: dict[str, Pool] = {"chance": pool[:wanted]}
-    for by in ways[1:]:
-        if by == ITSELF:
-            chosen[by] = [each for each in pool if each[0]]
-            continue
+    for by in [*BY][1:]:
         line = ["score", f"text={name}.jsonl", "column=text", f"share={wanted / len(pool)}"]
-        measuring.lmtool(*line, *(word.format(name) for word in WAYS[by]), f"filter={name}-kept.jsonl")
+        measuring.lmtool(*line, *(word.format(name) for word in BY[by]), f"filter={name}-kept.jsonl")
         kept = map(json.loads, Path(f"{name}-kept.jsonl").read_text(encoding="utf-8").splitlines())
         chosen[by] = [(record["own"], record["text"].split("\n")) for record in kept]
     size = min(len(" ".join(_lines(texts)).split()) for texts in chosen.values())
     found = {}
     for by, texts in chosen.items():
-        result = _train(f"{name}-{len(found)}", _cut(_lines(texts), size), f"{name}-known", f"{name}-held", order)
+        result = _train(f"{name}-{len(found)}", _cut(_lines(texts), size), f"{name}-known", f"{name}-held", 5)
         precision, words = sum(is_own for is_own, _ in texts), len(" ".join(_lines(texts)).split())
         found[by] = precision / len(texts), float(result["valid_perplexity"]), words / len(texts)
     return found

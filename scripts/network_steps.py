@@ -77,14 +77,14 @@ def built(corpus: Corpus, words: list[str]) -> tuple[Any, Any]:
     return config, build_neural(config.model, config.output, corpus.vocabulary, tree)
 
 
-def engine(store: Path, words: list[str], device: str = "cpu", processes: Processes | None = None) -> _Training:
+def engine(store: Path, words: list[str], device: str = "cpu") -> _Training:
     """Return what trains the network of the words on a store, in a temporary folder."""
     corpus = Corpus.open(store).__enter__()
     config, model = built(corpus, [*words, *ENDLESS])
     plan = Plan(config.training, config.optim, config.schedule, 1, {})
     train, valid = (corpus.split(name).as_stream(model.across_sentences) for name in ("train", "valid"))
     folder = Path(tempfile.mkdtemp(dir=os.getcwd()))
-    return _Training(model.to(device), train, valid, plan, folder, processes or Processes(), bar=False)
+    return _Training(model.to(device), train, valid, plan, folder, Processes(), bar=False)
 
 
 def lmtool_step(store: Path, words: list[str], device: str = "cpu") -> Step:

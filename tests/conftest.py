@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -25,11 +26,7 @@ from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.outputs.options import SoftmaxOutput
 from lmtool.neural.outputs.softmax import Precision
 from lmtool.system import parallel
-from tests.skips import (  # noqa: F401
-    pytest_make_collect_report,
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-)
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401
 
 Run = Callable[..., str]  # the fixture lmtool: runs a command line
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,6 +160,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["train", "model=ngram", *letters, "data.vocabulary.unit=char", f"hydra.run.dir={folder}/char"],
     ):
         assert main([*line, f"store_dir={folder}/stores"]) == 0
+    return folder
+
+
+def run_lines(folder: Path, *lines: str) -> Path:
+    """Run command lines in a folder, for what the tests of a file share; return the folder."""
+    from lmtool.cli.command_line import main
+
+    with contextlib.chdir(folder):
+        for line in lines:
+            assert main(line.split()) == 0, line
     return folder
 
 

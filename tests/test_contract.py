@@ -291,20 +291,3 @@ def test_more_that_networks_refuse(toy: Corpus) -> None:
         model(torch.from_numpy(contexts), torch.from_numpy(targets[1:]))
     assert model.top(contexts[:0], 2)[0].shape == (0, 2) and model.argmax(contexts[:0]).shape == (0,)
     assert model.hidden(contexts[:0]).shape == (0, 8)
-
-
-def test_weights_that_are_none(toy: Corpus) -> None:
-    one = ngram(toy, 1)
-    half, cache = np.array([0.5, 0.5]), UnigramCache(3)
-    wrong = {
-        r"Mixture: weights must be \[2\] numbers; got float64 \[1\]": lambda: Mixture([one, one], np.ones(1)),
-        "Mixture: weights must sum to one; got a sum of 2.0": lambda: Mixture([one, one], np.ones(2)),
-        "Mixture: weights must be finite and 0 or more": lambda: Mixture([one, one], np.array([1.5, -0.5])),
-        "LogLinear: weights must be finite": lambda: LogLinear([one, one], np.array([np.nan, 1])),
-        r"ClassMixture: weights must be \[1, 2\] numbers": lambda: ClassMixture([one, one], half, one),
-        r"CachedMixture: weights must be \[3\] numbers": lambda: CachedMixture([one, one], half, cache),
-        "Mixture: members must be one language model or more": lambda: Mixture([], np.ones(0)),
-    }
-    for error, make in wrong.items():
-        with pytest.raises(ValueError, match=error):
-            make()

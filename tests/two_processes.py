@@ -12,7 +12,6 @@ import torch
 
 from lmtool.data.corpus import Corpus
 from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, HierarchicalOutput, NodeForm
-from lmtool.training import processes as module
 from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes
 from lmtool.trees import huffman_tree
@@ -37,13 +36,12 @@ def main(store: Path) -> None:
             shared = SharedModel(model, processes)
             parts = (processes.rank, processes.size), (0, 1)
             mine, whole = (iter(Batches(split, 16, 3, 1, part=part)) for part in parts)
-            for how_often in (2, 0):
+            for _ in range(2):
                 part, batch = next(mine), next(whole)
                 half = slice(8 * processes.rank, 8 * processes.rank + 8)
                 assert all(torch.equal(p, b[half]) for p, b in zip(part, batch, strict=True))
                 model.zero_grad()
                 shared(*part).backward()
-                module.MAX_GATHERED = how_often  # the rows are sent to all, or added up as a whole
                 shared.share_rows()
                 assert all(parameter.grad.is_coalesced() for parameter in model.sparse_parameters())
                 found = [parameter.grad.to_dense() for parameter in model.parameters()]
@@ -73,6 +71,7 @@ def layers_in_another_model(rank: int) -> None:
     for name in [name for name in LAYERS if "own noise" not in name]:  # whose draws differ from example to example
         model = Model(built(name, sparse=True))
         alone = copy.deepcopy(model)
+        model.output.use_dense_gradients()
         parallel = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=name == "adaptive")
         for targets in (y, y.index_fill(0, torch.arange(6), -100)):  # one process then has only padding
             for each, part in ((parallel, half), (alone, slice(None))):

@@ -76,10 +76,10 @@ def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
 
 
 class SparseRows(Formed):
-    """A module with parameters whose gradients may be sparse. row_names: their names."""
+    """A module with parameters whose gradients are sparse if `sparse` is true. row_names: their names."""
 
     row_names: tuple[str, ...]
-    _sparse: bool
+    sparse: bool
 
     def reference(self) -> Tensor:
         """Return a weight, whose dtype and device hidden states must have."""
@@ -93,19 +93,6 @@ class SparseRows(Formed):
     def use_dense_gradients(self) -> None:
         """Give these parameters dense gradients from now on."""
         self.sparse = False
-
-    @property
-    def sparse(self) -> bool:
-        """Whether gradients are sparse: as set, except in DistributedDataParallel, which averages dense gradients."""
-        parallel = nn.parallel.DistributedDataParallel._active_ddp_module
-        if not self._sparse or parallel is None:
-            return self._sparse
-        # lmtool's own training exchanges sparse gradients itself, and hides their parameters from it.
-        return all(parameter is not self.reference() for parameter in parallel.parameters())
-
-    @sparse.setter
-    def sparse(self, sparse: bool) -> None:
-        self._sparse = sparse
 
 
 class RowScores(SparseRows):

@@ -2,9 +2,7 @@
 weights.
 
 Dense gradients are averaged by torch's DistributedDataParallel. For sparse gradients, the used rows of each process are
-sent to all processes, which add them up; the data grow with the number of processes. If they would exceed twice the
-size of the parameter, the gradient of the whole parameter is summed by one all-reduce instead, with a mark for each
-used row.
+sent to all processes, which add them up; the data grow with the number of processes.
 
 Legend of shapes: R rows of a parameter, U of them with a gradient in this process.
 """
@@ -14,7 +12,7 @@ from __future__ import annotations
 import datetime
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +23,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmtool.errors import UserError, first_line
-from lmtool.neural.forms.loops import coalesced, rows_gradient
+from lmtool.neural.forms.loops import coalesced
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray
 
 TIMEOUT = datetime.timedelta(hours=6)  # maximum time that the others wait while the first process makes the store
-MAX_GATHERED = 2  # maximum rows sent to all, as a multiple of the parameter's: an all-reduce moves each row twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,28 +151,22 @@ class SharedModel:
         return loss
 
     def share_rows(self) -> None:
-        """Replace the sparse gradients by their mean over the processes; after the backward pass."""
-        if self._sparse:
-            share_rows(self._sparse, self._size)
+        """Replace the sparse gradients by their means over the processes, after the backward pass.
 
-
-def share_rows(parameters: Sequence[nn.Parameter], size: int) -> None:
-    """Replace the sparse gradients of parameters `[R]` or `[R, H]` by their means over `size` processes.
-
-    Every process calls this. A parameter without a gradient counts as one with no rows. All exchanges are started
-    before waiting for the first, so that they overlap with adding up.
-    """
-    own = [_rows_and_values(parameter) for parameter in parameters]
-    mine = torch.tensor([len(rows) for rows, _ in own], device=parameters[0].device)
-    counts = [torch.empty_like(mine) for _ in range(size)]
-    dist.all_gather(counts, mine)
-    used = torch.stack(counts, 1).tolist()  # used rows of each parameter by each process
-    means = []
-    for parameter, (rows, values), numbers in zip(parameters, own, used, strict=True):
-        begin = _summed if size * max(numbers) > MAX_GATHERED * len(parameter) else _gathered
-        means.append(begin(parameter.shape, rows, values, numbers))
-    for parameter, mean in zip(parameters, means, strict=True):
-        parameter.grad = mean()
+        A parameter without a gradient counts as one with no rows. All exchanges are started before waiting for the
+        first, so that they overlap with adding up.
+        """
+        if not self._sparse:
+            return
+        own = [_rows_and_values(parameter) for parameter in self._sparse]
+        mine = torch.tensor([len(rows) for rows, _ in own], device=self._sparse[0].device)
+        counts = [torch.empty_like(mine) for _ in range(self._size)]
+        dist.all_gather(counts, mine)
+        used = torch.stack(counts, 1).tolist()  # used rows of each parameter by each process
+        given = zip(self._sparse, own, used, strict=True)
+        means = [_gathered(parameter.shape, rows, values, numbers) for parameter, (rows, values), numbers in given]
+        for parameter, mean in zip(self._sparse, means, strict=True):
+            parameter.grad = mean()
 
 
 def _rows_and_values(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
@@ -209,20 +200,5 @@ def _gathered(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]
         )
         total = torch.sparse_coo_tensor(all_rows[None], all_values / len(counts), shape, check_invariants=False)
         return total.coalesce()
-
-    return mean
-
-
-def _summed(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
-    """Sum the whole gradient over all processes; return a function that waits and returns its mean, coalesced."""
-    total = values.new_zeros(shape).index_copy_(0, rows, values)
-    used = torch.zeros(shape[0], dtype=torch.uint8, device=rows.device).index_fill_(0, rows, 1)
-    works = [dist.all_reduce(total, async_op=True), dist.all_reduce(used, dist.ReduceOp.MAX, async_op=True)]
-
-    def mean() -> Tensor:
-        for work in works:
-            work.wait()
-        rows = used.nonzero()[:, 0]
-        return rows_gradient(rows, total.index_select(0, rows).div_(len(counts)), shape, sparse=True)
 
     return mean

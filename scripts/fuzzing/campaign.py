@@ -25,11 +25,10 @@ from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 import lmtool
-from fuzzing.child import End, forked
+from fuzzing.child import forked
 
 ROUND = 200  # cases of one seed of Hypothesis
 SHRINKING = 8.0  # seconds for one fault
-MAX_FAULTS = 20
 PACKAGE = Path(lmtool.__file__).resolve().parent
 REFUSED = "refused: "  # begins the line that a child prints for a UserError
 
@@ -89,7 +88,7 @@ def campaign(
         print(f"{name} is left out: {reason}", file=sys.stderr)
         return row
     start, number = time.monotonic(), first_seed
-    while time.monotonic() < start + seconds and len(row.found) < MAX_FAULTS and (most is None or row.cases < most):
+    while time.monotonic() < start + seconds and (most is None or row.cases < most):
         known = set(row.found)
         _round(row, generator, top, number, start + seconds, most)
         for signature in row.found.keys() - known:
@@ -178,9 +177,11 @@ def try_all(
     end = forked(lambda: _try_all(items, act, place / "at", seconds, expected), place / "work",
                  limit=seconds + len(items), environment=environment)  # fmt: skip
     at = int((place / "at").read_text() or 0)
-    has_signature = end.code == 1
-    report = f"case {at + 1}: {json.dumps([items[at]])[:1500]}"
-    require_end(end, "" if has_signature else name(items[at])[:60], report, [items[at]])
+    if end.code != 0:
+        how = "it does not end" if end.code is None else f"signal {-end.code}" if end.code < 0 else end.last_line
+        signature = end.last_line if end.code == 1 else f"{name(items[at])[:60]}: {how}"
+        report = f"case {at + 1}: {json.dumps([items[at]])[:1500]}\n{end.err[-3000:]}"
+        raise Fault(signature[:200], report, smaller=[items[at]])
     return [line.removeprefix(REFUSED) for line in end.out.splitlines() if line.startswith(REFUSED)]
 
 
@@ -241,18 +242,6 @@ def signature_of(error: BaseException) -> str:
 def without_names(text: str) -> str:
     """Return the beginning of a message without what differs between cases."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.]+|/\S+", "_", text)[:80]
-
-
-def require_end(end: End, about: str, report: str, smaller: Any) -> None:
-    """Raise Fault unless a child has ended with code 0; the last line on its standard error is the signature."""
-    if end.code == 0:
-        return
-    signature = end.last_line
-    if end.code is None:
-        signature = "it does not end"
-    elif end.code < 0:
-        signature = f"signal {-end.code}"
-    raise Fault(f"{about}: {signature[:200]}" if about else signature[:200], f"{report}\n{end.err[-3000:]}", smaller)
 
 
 def table(rows: list[Row]) -> str:

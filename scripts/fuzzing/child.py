@@ -62,27 +62,22 @@ class Child:
     """A running child, whose process group has its number, and the reading ends of its output streams."""
 
     number: int
-    streams: tuple[int, int]
+    streams: tuple[int, ...]
 
-    def kill(self, signal_number: int = signal.SIGKILL) -> None:
-        """Send a signal to its whole group."""
+    def kill(self) -> None:
+        """Kill its whole group."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.number, signal_number)
+            os.killpg(self.number, signal.SIGKILL)
 
     def end(self, limit: float, grace: float = 0.0) -> End:
         """Wait for its end: after `limit` seconds send SIGINT if there is a grace period, after that SIGKILL."""
         texts = (bytearray(), bytearray())
         code = self._wait(limit, texts)
-        if code is None and self._state().startswith("D"):  # it waits for the kernel, as for a disk that is busy
-            code = self._wait(limit, texts)
         interrupted = code is None
         if interrupted and grace:
             os.kill(self.number, signal.SIGINT)
             code = self._wait(grace, texts)
         if code is None:
-            texts[1].extend(f"hangs in state {self._state()}\n".encode())
-            os.kill(self.number, signal.SIGUSR1)  # its stacks, on its standard error
-            self._wait(0.5, texts)
             self.kill()
             with suppress(ChildProcessError):
                 os.waitpid(self.number, 0)
@@ -91,14 +86,6 @@ class Child:
         for stream in self.streams:
             os.close(stream)
         return End(code, *(bytes(text[:OUTPUT]).decode("utf-8", "replace") for text in texts), interrupted)
-
-    def _state(self) -> str:
-        """Return the letter of its state and the kernel's function that it waits in, where Linux tells."""
-        try:
-            stat, waits = (Path(f"/proc/{self.number}/{name}").read_text() for name in ("stat", "wchan"))
-            return f"{stat.rpartition(')')[2].split()[0]} {waits}"
-        except OSError:
-            return "unknown"
 
     def _wait(self, limit: float, texts: tuple[bytearray, bytearray]) -> int | None:
         until, pause = time.monotonic() + limit, 0.001
@@ -119,12 +106,11 @@ class Child:
                     text += part
 
 
+Call = Callable[[], object]
+
+
 def start(
-    work: Callable[[], int],
-    folder: Path,
-    *,
-    before: Callable[[], None] | None = None,
-    environment: dict[str, str] | None = None,
+    work: Callable[[], int], folder: Path, *, before: Call | None = None, environment: dict[str, str] | None = None
 ) -> Child:
     """Start `work` in a child within `folder`; its exit code is what `work` returns, or 70 if it raises.
 
@@ -144,7 +130,7 @@ def start(
         os.close(stream)
     with suppress(OSError):  # the child does it too, whichever comes first
         os.setpgid(child, child)
-    return Child(child, (reading[0], reading[1]))
+    return Child(child, reading)
 
 
 def forked(
@@ -160,22 +146,18 @@ def forked(
 
 
 def _as_child(
-    work: Callable[[], int],
-    folder: Path,
-    streams: tuple[int, ...],
-    before: Callable[[], None] | None,
-    environment: dict[str, str],
+    work: Callable[[], int], folder: Path, streams: tuple[int, ...], before: Call | None, environment: dict[str, str]
 ) -> None:
     code = 70
     try:
         os.setpgid(0, 0)
         for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), *streams)):
             os.dup2(stream, number)
-        sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)  # others may have replaced them in this process
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+        # Others may have replaced them in this process.
+        sys.stdin, sys.stdout, sys.stderr = (
+            os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
+        )
         faulthandler.enable(file=2, all_threads=False)
-        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.dont_write_bytecode = True  # Python would keep a compiled module that a full disk cuts short
         os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""Turn the bytes of a right file into those of a wrong one, by edits that JSON can hold."""
+"""Turn right files into wrong ones, by edits that JSON can hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import gzip
 import io
 import lzma
 import re
+import shutil
 import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 MAX_SIZE = 1 << 20  # bytes of a text that edits may make
@@ -42,13 +45,19 @@ TOKENS = [
 BYTES = ["\x00", "\x00" * 40, "\x00" * 3000, "\xff" * 40, "".join(map(chr, range(256)))]
 
 
-def edits(most: int = 3, *, units: Sequence[str] = ("byte", *UNITS), least: int = 0) -> st.SearchStrategy[list[Any]]:
-    """Return a strategy of edits for `edited`: lists of [operation, unit, place, value]."""
+WHOLE = ["empty", "missing", "folder", "link", "loop"]  # damages of a whole file
+Changes = list[list[Any]]
+
+
+def edits(
+    most: int = 3, *, units: Sequence[str] = ("byte", *UNITS), least: int = 0, tokens: Sequence[str] = ()
+) -> st.SearchStrategy[Changes]:
+    """Return a strategy of edits for `edited`: lists of [operation, unit, place, value]. tokens: more values."""
     unit, size = st.sampled_from(units), st.integers(1, 40)
-    new = st.sampled_from(NUMBERS + TOKENS) if len(units) > 1 else st.sampled_from(BYTES)
+    new = st.sampled_from([*NUMBERS, *TOKENS, *tokens] if len(units) > 1 else BYTES)
+    new = new | st.sampled_from(tokens) if tokens else new
     one = st.one_of(
-        st.tuples(st.just("replace"), unit, PLACES, new),
-        st.tuples(st.just("insert"), unit, PLACES, new),
+        st.tuples(st.sampled_from(["replace", "insert"]), unit, PLACES, new),
         st.tuples(st.sampled_from(["drop", "double"]), unit, PLACES, size),
         st.tuples(st.sampled_from(["swap", "splice"]), unit, PLACES, PLACES),
         st.tuples(st.just("flip"), st.just("byte"), PLACES, st.integers(0, 7)),
@@ -58,7 +67,36 @@ def edits(most: int = 3, *, units: Sequence[str] = ("byte", *UNITS), least: int 
     return st.lists(one.map(list), min_size=least, max_size=most)
 
 
-def edited(data: bytes, changes: list[list[Any]]) -> bytes:
+def damages(
+    tokens: Sequence[str] = (), units: Sequence[str] = ("byte", *UNITS), whole: Sequence[str] = WHOLE
+) -> st.SearchStrategy[Changes]:
+    """Return a strategy of damages of a file for `damage`: edits, or now and then of the whole file."""
+    some = edits(units=units, least=1, tokens=tokens)
+    return st.integers(0, 7).flatmap(lambda k: st.sampled_from(whole).map(lambda kind: [[kind]]) if k == 7 else some)
+
+
+def damage(path: Path, changes: Changes, other: Path | None = None) -> None:
+    """Damage a file in place. other: what takes its place if it is of another run."""
+    content = path.read_bytes()
+    path.unlink()
+    match changes[0][0]:
+        case "missing":
+            return
+        case "other" if other is not None:
+            shutil.copy(other, path)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("nowhere")
+        case "loop":
+            path.symlink_to(path.name)
+        case "empty":
+            path.touch()
+        case _:
+            path.write_bytes(edited(content, changes))
+
+
+def edited(data: bytes, changes: Changes) -> bytes:
     """Return the bytes after edits."""
     for operation, unit, place, value in changes:
         start, end = _span(data, unit, place)
@@ -100,8 +138,14 @@ def _span(data: bytes, unit: str, place: int, count: int = 1) -> tuple[int, int]
     return found[first][0], found[min(first + count, len(found)) - 1][1]
 
 
+def members(data: bytes, suffix: str) -> list[bytes]:
+    """Return the bytes as a file with this suffix holds them: two halves in a .zip."""
+    half = data.find(b"\n", len(data) // 2) + 1
+    return [data[:half], data[half:]] if suffix == ".zip" else [data]
+
+
 def packed(data: bytes, suffix: str) -> bytes:
-    """Return the bytes as a file with this suffix holds them."""
+    """Return the file of bytes with a suffix."""
     match suffix:
         case ".gz":
             return gzip.compress(data, 1, mtime=0)
@@ -110,14 +154,11 @@ def packed(data: bytes, suffix: str) -> bytes:
         case ".bz2":
             return bz2.compress(data, 1)
         case ".zst":
-            import pyarrow as pa
-
             return bytes(pa.compress(data, "zstd", asbytes=True))
         case ".zip":
             with io.BytesIO() as file:
                 with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                    half = data.find(b"\n", len(data) // 2) + 1
-                    archive.writestr(zipfile.ZipInfo("b/two.txt"), data[half:])
-                    archive.writestr(zipfile.ZipInfo("a.txt"), data[:half])
+                    for name, part in zip(("a.txt", "b/two.txt"), members(data, suffix), strict=True):
+                        archive.writestr(zipfile.ZipInfo(name), part)
                 return file.getvalue()
     return data

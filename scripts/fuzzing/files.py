@@ -1,7 +1,7 @@
 """Files of lmtool's own, damaged in every way, each read by something that uses it: the right numbers or one line.
 
-Bytes are changed, inserted, left out, doubled, swapped or zeroed; files are cut, empty, missing, of another run, or a
-folder or a link instead. Several cases run in one child.
+`files` damages bytes, or whole files: empty, missing, of another run, a folder or a link. `strange-files` changes
+values and writes the checksums that belong to them: one line or some answer. Several cases run in one child.
 """
 
 from __future__ import annotations
@@ -22,33 +22,42 @@ from fuzzing import commands
 from fuzzing.campaign import Generator, Wrong, try_all
 from fuzzing.child import PROGRESS, command_line, quietly
 from fuzzing.commands import NEURAL, SHARED
-from fuzzing.damage import edited, edits
+from fuzzing.damage import PLACES, WHOLE, damage, damages
+from fuzzing.parts import VALUES, change_values
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import TokenScores
+from lmtool.system.checksums import checksum_of
+from lmtool.system.files import read_json, write_json
 
 LIMIT = 30  # seconds of one file
 TEXT = "the cat sat on the mat"
 STORE = "stores/toy.h5"  # the toy's
 # fmt: off
+USES = ["score", "eval", "verify", "report", "predict", "ensemble", "compare", "card"]
+OF_RESULTS = ["report", "compare", "card", "verify"]
 # The files, each with what reads it, and the file of another run that takes its place.
 FILES: dict[str, tuple[list[str], str]] = {
-    "kn/model.h5": (["score kn", "eval kn", "arpa kn", "verify kn"], "kn2/model.h5"),
-    "kn/vocabulary.txt": (["score kn", "eval kn", "verify kn"], "other/vocabulary.txt"),
-    "kn/run.json": (["score kn", "eval kn", "verify kn", "score mix", "report kn"], "kn2/run.json"),
-    "kn/result.json": (["report kn", "verify kn"], "other/result.json"),
-    "net/checkpoint.safetensors": (["score net", "eval net", "verify net", "export net"],
-                                   "net2/checkpoint.safetensors"),
-    "net/run.json": (["score net", "verify net"], "hs/run.json"),
-    "net/state.safetensors": (["resume net", "verify net"], "hs/state.safetensors"),
-    "net/begun.json": (["resume net", "verify net"], "hs/begun.json"),
-    "hs/tree.safetensors": (["score hs", "verify hs", "resume hs"], "hs2/tree.safetensors"),
-    "mix/run.json": (["score mix", "verify mix"], "kn/run.json"),
-    "classes/classes.txt": (["score classes", "verify classes"], "kn/vocabulary.txt"),
-    "classes/model.h5": (["score classes", "verify classes"], "kn/model.h5"),
-    "q8/model.h5": (["score q8", "verify q8"], "kn/model.h5"),
-    "q16/checkpoint.safetensors": (["score q16", "verify q16"], "net/checkpoint.safetensors"),
-    "scores/scores.h5": (["scores scores", "verify scores"], STORE),
-    STORE: (["store", "train"], "stores/other.h5"),
+    "kn/model.h5": ([*USES, "arpa"], "kn2/model.h5"),
+    "kn/vocabulary.txt": (USES, "other/vocabulary.txt"),
+    "kn/run.json": ([*USES, "arpa"], "kn2/run.json"),
+    "kn/result.json": (OF_RESULTS, "other/result.json"),
+    "net/checkpoint.safetensors": ([*USES, "neighbors", "export"], "net2/checkpoint.safetensors"),
+    "net/run.json": ([*USES, "neighbors", "export", "resume"], "hs/run.json"),
+    "net/result.json": ([*OF_RESULTS, "resume"], "hs/result.json"),
+    "net/metrics.jsonl": (["report", "resume"], "hs/metrics.jsonl"),
+    "net/state.safetensors": (["resume", "verify"], "hs/state.safetensors"),
+    "net/begun.json": (["resume", "verify"], "hs/begun.json"),
+    "hs/run.json": (USES, "net/run.json"),
+    "hs/tree.safetensors": ([*USES, "resume"], "hs2/tree.safetensors"),
+    "mix/run.json": (USES, "kn/run.json"),
+    "mix/result.json": (OF_RESULTS, "kn/result.json"),
+    "classes/classes.txt": (USES, "kn/vocabulary.txt"),
+    "classes/model.h5": (USES, "kn/model.h5"),
+    "q8/model.h5": (USES, "kn/model.h5"),
+    "q16/checkpoint.safetensors": (USES, "net/checkpoint.safetensors"),
+    "scores/result.json": (["report", "compare"], "kn/result.json"),
+    "scores/scores.h5": (["scores", "compare", "report", "ensemble", "verify"], STORE),
+    STORE: (["store", "train", "eval kn"], "stores/other.h5"),
 }
 RUNS = {
     "kn2": ["train", "data=toy", "model=ngram", "model.order=2", "threads=1"],
@@ -62,24 +71,24 @@ RUNS = {
     "scores": ["eval", "run=kn"],
 }
 # fmt: on
-UNLISTED = ("net/state.safetensors", "scores/scores.h5")  # files that run.json does not list
-WHOLE_FILE = ["empty", "missing", "other", "folder", "link", "loop"]
+UNLISTED = ("net/state.safetensors", "net/metrics.jsonl", "scores/scores.h5")  # files that run.json does not list
+_right: dict[str, Any] = {}  # what each use that returns numbers gives
 
 
 @st.composite
-def damaged_files(draw: st.DrawFn) -> list[Any]:
+def damaged_files(draw: st.DrawFn, how: st.SearchStrategy[Any]) -> list[Any]:
     """Draw a file, what reads it, and its damages."""
     name = draw(st.sampled_from(sorted(FILES)))
-    use = draw(st.sampled_from(FILES[name][0]))
-    whole = st.sampled_from(WHOLE_FILE).map(lambda kind: [[kind]])
-    return [name, use, draw(whole if draw(st.integers(0, 7)) == 0 else edits(units=["byte"], least=1))]
+    return [name, draw(st.sampled_from(uses_of(name))), draw(how)]
 
 
-_right: dict[str, Any] = {}  # what each use gives
+def uses_of(name: str) -> list[str]:
+    """Return what reads a file, with its run."""
+    return [used if " " in used or name == STORE else f"{used} {Path(name).parent}" for used in FILES[name][0]]
 
 
 def prepare() -> None:
-    """Make the runs whose files are damaged, and what each use of them gives."""
+    """Make the runs whose files are damaged, and what the uses that return numbers give."""
     commands.prepare()
     with chdir(SHARED):
         if not Path("q16").exists():
@@ -87,39 +96,46 @@ def prepare() -> None:
                 quietly([*words, f"hydra.run.dir={name}"])
             shutil.copy(next(Path("stores").glob("text*.h5")), "stores/other.h5")
             shutil.copy(next(Path("stores").glob("toy-*.h5")), STORE)
-        here = Path.cwd()
-        for name in sorted({name for uses, _ in FILES.values() for name in uses}):
-            with tempfile.TemporaryDirectory() as folder:
-                shutil.copytree(here, f"{folder}/copy")
-                with chdir(f"{folder}/copy"):
-                    _right[name] = use(name)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(Path.cwd(), f"{folder}/copy")
+            with chdir(f"{folder}/copy"):
+                for used in sorted({used for name in FILES for used in uses_of(name)}):
+                    if used.split()[0] in ("score", "eval", "scores", "store", "train", "arpa", "export"):
+                        _right[used] = use(used)
 
 
 def check(case: list[Any], place: Path) -> list[str]:
     """Damage and read files in a child, beside a link to what is shared; return the refusals. Raises Fault."""
     shared = place.parent / SHARED
-
-    def link(folder: Path) -> None:
-        (folder / SHARED).symlink_to(shared)
-
-    return try_all(case, _use_damaged, place, seconds=LIMIT, name=lambda item: f"{item[1]} with {item[0]}", make=link)
+    return try_all(
+        case, _use_damaged, place, seconds=LIMIT, name=lambda item: f"{item[1]} with {item[0]}",
+        make=lambda folder: (folder / SHARED).symlink_to(shared),
+    )  # fmt: skip
 
 
 def _use_damaged(item: list[Any]) -> None:
     """Damage one file and use it in this process. Raises UserError as the tool does, or Wrong."""
-    name, used, damages = item
-    with copies(Path(name).parts[0], used.partition(" ")[2]):
-        content = Path(name).read_bytes()
-        _damage(Path(name), damages)
-        same = Path(name).is_file() and not Path(name).is_symlink() and Path(name).read_bytes() == content
+    name, used, changes = item
+    path, run = Path(name), Path(name).with_name("run.json")
+    with copies(path.parts[0], used.partition(" ")[2]):
+        if changes[0][0] == "value":
+            if change_values(path, changes):
+                if run != path and run.is_file() and path.name in (saved := read_json(run, "-"))["checksums"]:
+                    write_json(run, saved | {"checksums": saved["checksums"] | {path.name: checksum_of(path)}})
+                use(used)
+            return
+        content = path.read_bytes()
+        damage(path, changes, Path(FILES[name][1]))
+        same = path.is_file() and not path.is_symlink() and path.read_bytes() == content
         answer = use(used)
+    is_other = changes == [["other"]]
     if used.startswith("verify"):
         # Another space in JSON is no damage, and run.json lists only the model's files.
-        unlisted = damages[0][0] in ("other", "missing", "folder") and name in UNLISTED
-        if not same and not unlisted and not name.endswith(".json"):
+        unlisted = changes[0][0] in ("other", "missing", "folder") and name in UNLISTED
+        if not same and not unlisted and not name.endswith((".json", ".jsonl")):
             raise Wrong(f"verify does not notice {name}")
-    elif answer != _right[used] and not _may_differ(name, used, damages):
-        raise Wrong(f"a wrong answer of {used} with {name}: {answer!r}, not {_right[used]!r}")
+    elif answer != _right.get(used) and not (is_other and name.endswith((".json", STORE, "scores.h5"))):
+        raise Wrong(f"a wrong answer of {used} with {name}: {answer!r}, not {_right.get(used)!r}")
 
 
 @contextmanager
@@ -136,35 +152,6 @@ def copies(*names: str) -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _may_differ(name: str, use: str, damages: list[Any]) -> bool:
-    """Return whether a use may give something else: a page without what is missing, a training resumed from the
-    checkpoint before, and files that are whole but another run's.
-    """
-    other = damages == [["other"]] and (name.endswith((".json", STORE)) or use == "scores scores")
-    return use.startswith(("report", "resume")) or other
-
-
-def _damage(path: Path, damages: list[Any]) -> None:
-    """Damage a file in place."""
-    content = path.read_bytes()
-    path.unlink()
-    match damages[0][0]:
-        case "missing":
-            return
-        case "other":
-            shutil.copy(FILES[str(path)][1], path)
-        case "folder":
-            path.mkdir()
-        case "link":
-            path.symlink_to("nowhere")
-        case "loop":
-            path.symlink_to(path.name)
-        case "empty":
-            path.touch()
-        case _:
-            path.write_bytes(edited(content, damages))
 
 
 def use(name: str) -> Any:
@@ -213,5 +200,13 @@ def _command(*words: str) -> None:
         raise Wrong(f"{words[0]} ends with {code} {where}: {err.getvalue()[-2000:]}")
 
 
-CASES = st.lists(damaged_files(), min_size=1, max_size=40)
-CAMPAIGNS = {"files": Generator(CASES, check, prepare, len)}
+def _cases(how: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(damaged_files(how), min_size=1, max_size=40)
+
+
+BYTES = damages(units=["byte"], whole=[*WHOLE, "other"])
+STRANGE = st.lists(st.tuples(st.just("value"), PLACES, st.sampled_from(VALUES)), min_size=1, max_size=2)
+CAMPAIGNS = {
+    "files": Generator(_cases(BYTES), check, prepare, len),
+    "strange-files": Generator(_cases(STRANGE), check, prepare, len),
+}

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fuzzing import commands
 from fuzzing.campaign import Generator, Wrong, frames_of_lmtool, try_all
-from fuzzing.lines import typed_setting
+from fuzzing.values import typed_setting
 from lmtool.config.options import yaml_files
 
 LIMIT = 30  # seconds of a call
@@ -34,12 +34,10 @@ VALUES = {
     "bool": ["True", "False"],
     "dim": ["4", "0", "3", "2**40"],
     "word": ["'the'", "'horse'", "'the cat'", "'<s>'", "'</s>'"],
-    "linkage": ["'balanced'", "'adaptive'"],
-    "method": ["'gaussians'", "'kmeans'"],
     "offsets": ["[0, 3]", "[0]", "[3, 0]", "[0, 9]", "[0, 1, 3]"],
     "top": ["trees.top_of(tree, ['a'] * 6, [1] * 6, 2)"],
-    "str": ["'valid'", "'train'", "'test'", "'error'", "'unk'", "'dot'", "'output'", "'cpu'", "'balanced'",
-            "'gaussians'", "'kmeans'", "'a' * 300", "'a\\x00b'"],
+    "str": ["'valid'", "'train'", "'test'", "'error'", "'unk'", "'output'", "'cpu'", "'balanced'", "'gaussians'",
+            "'a' * 300", "'a\\x00b'"],
     "counts": ["[5, 3, 1, 1, 1, 1]", "[0, 0, 0]", "[1]", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "[[1], [2, 3]]",
                "[2**62, 2**62]", "[1e300, 1e300, 1.]", "[0, 5, 0, 5]", "range(6)", "np.zeros((2, 3))", "np.array(3)"],
     "ids": ["[0, 1, 2]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]", "[2**62]", "[0., 1., 2.]", "[[0, 1], [1, 2]]",
@@ -99,7 +97,7 @@ BY_NAME = {name: name for name in VALUES} | {
     "log_odds": "counts", "y": "ids", "h": "hidden", "noise": "ids", "samples": "ids", "state": "states",
     "sentences": "text", "train": "texts", "valid": "texts", "test": "texts", "names": "words", "params": "gradients",
     "parameters": "gradients", "like": "run", "path": "run", "write_tree.path": "path", "random_tree.words": "int",
-    "advance.words": "list", "neighbors.top": "int", "predict.top": "int", "clusters_tree.split": "linkage",
+    "advance.words": "list", "neighbors.top": "int", "predict.top": "int",
 }
 BY_TYPE = {
     "[RunLike": "runs", "RunLike": "run", "Path": "path", "Tree": "tree", "Array": "ids", "Sequence": "list",
@@ -143,17 +141,21 @@ def layers() -> dict[str, str]:
 @cache
 def targets() -> dict[str, Callable[..., Any] | None]:
     """Return what is called, by its expression; None: an attribute."""
+    import torch
+
     import lmtool
     from lmtool import neural, trees
 
     found: dict[str, Any] = {}
     for place, module, names in (("lmtool", lmtool, lmtool.__all__), ("trees", trees, trees.__all__)):
         found |= {f"{place}.{name}": getattr(module, name) for name in names if name.islower()}
-    neural_names = [*layers(), "clip_gradients", "RowSGD", "RowAdagrad", "RowAdam"]
-    found |= {f"neural.{name}": getattr(neural, name) for name in neural_names}
-    for name in layers():
-        layer = getattr(neural, name)
-        found |= {f"neural.{name}().{member}": getattr(layer, member) for member in METHODS if hasattr(layer, member)}
+    for name, value in ((name, getattr(neural, name)) for name in neural.__all__):
+        if name in layers():
+            found |= {
+                f"neural.{name}().{member}": getattr(value, member) for member in METHODS if hasattr(value, member)
+            }
+        if name in layers() or name.islower() or issubclass(value, torch.optim.Optimizer):
+            found[f"neural.{name}"] = value
     classes = [("corpus", lmtool.Corpus), ("tree", trees.Tree), ("tree1", trees.Tree)]
     classes += [("lmtool.States.of([kn.begin()] * 2)", lmtool.States)]
     for name, kind in [*classes, *((name, lmtool.TextModel) for name in ("kn", "net", "mix"))]:
@@ -283,15 +285,13 @@ def answer(call: str) -> None:
     """Evaluate a call in this process. Raises what it raises, unless that is right, and Wrong for NaN."""
     try:
         value = evaluated(call)
-    except Exception as error:
-        frames = frames_of_lmtool(error)
-        if (
-            (isinstance(error, IndexError) and frames and frames[-1].name == "__getitem__")  # as sequences raise it
-            or (isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)))
-            or (
-                isinstance(error, AttributeError | RuntimeError | OverflowError) and not frames
-            )  # before lmtool is called
-        ):
+    except IndexError as error:
+        if (frames := frames_of_lmtool(error)) and frames[-1].name == "__getitem__":  # as sequences raise it
+            return
+        raise
+    except (AttributeError, RuntimeError, OverflowError) as error:
+        is_memory = isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error))
+        if is_memory or not frames_of_lmtool(error):  # before lmtool is called
             return
         raise
     if not any(word in call for word in ("nan", "inf", "1e30", "1e300", "1e200")) and _has_nan(value):

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import lmtool
-from fuzzing import commands, plain, readings
+from fuzzing import commands, formats
 from fuzzing.campaign import Fault, Generator, Wrong, try_all
 from fuzzing.child import files_of
-from fuzzing.damage import edited, edits, packed
-from fuzzing.plain import Given
+from fuzzing.damage import edited, edits, members, packed
+from fuzzing.formats import Given
 from lmtool.errors import UserError
 from lmtool.ngram.models.word_classes import WordClasses
 
@@ -61,13 +61,13 @@ RIGHT = {
 
 
 class Kind(NamedTuple):
-    """Files of one kind. read, plainly: their readers. bases: right contents (@: made by a writer). packs: suffixes.
-    words: a command for it. agrees: whether what the plain reader accepts may not be refused.
+    """Files of one kind. read: their reader, beside which formats may have a plain one. bases: right contents (@: made
+    by a writer). packs: suffixes. words: a command for it. agrees: whether what the plain reader accepts may not be
+    refused.
     """
 
     name: str
     read: Callable[[Given], Any]
-    plainly: Callable[[Given], Any] | None
     bases: list[str]
     packs: Sequence[str] = ()
     words: str = ""
@@ -78,43 +78,43 @@ PREPROCESS = "preprocess data=text data.valid=valid.txt data.train"
 WITH_TRAIN = f"{PREPROCESS}=train.txt"
 HSOFTMAX = " ".join(["train", *commands.NEURAL, "model=hsoftmax"])
 KINDS = [
-    Kind("t.txt", readings.text, plain.text_of, [TEXT, TAGGED], SUFFIXES, f"{PREPROCESS}=FILE", agrees=True),
-    Kind("s.txt", readings.scored, plain.scored_of, [TEXT], SUFFIXES, "score run=kn text=FILE to=to.tsv"),
-    Kind("d.jsonl", readings.documents, plain.documents_of, [DOCUMENTS], SUFFIXES[:4],
+    Kind("t.txt", formats.text, [TEXT, TAGGED], SUFFIXES, f"{PREPROCESS}=FILE", agrees=True),
+    Kind("s.txt", formats.scored, [TEXT], SUFFIXES, "score run=kn text=FILE to=to.tsv"),
+    Kind("d.jsonl", formats.documents, [DOCUMENTS], SUFFIXES[:4],
          f"{PREPROCESS}=FILE data.column=text", agrees=True),
-    Kind("s.jsonl", readings.scored, None, [DOCUMENTS], SUFFIXES[:4],
+    Kind("s.jsonl", formats.scored, [DOCUMENTS], SUFFIXES[:4],
          "score run=kn text=FILE column=text to=x.tsv"),
-    Kind("w.txt", readings.word_list, plain.word_list_of, ["the\ncat\na dog\n", "1 the\n2 cat\n", "<unk>\nünï\n"],
+    Kind("w.txt", formats.word_list, ["the\ncat\na dog\n", "1 the\n2 cat\n", "<unk>\nünï\n"],
          SUFFIXES, f"{WITH_TRAIN} data.vocabulary.file=FILE", agrees=True),
-    Kind("q.txt", readings.questions, plain.questions_of, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
-    Kind("answers.csv", readings.answers, plain.answers_of, [ANSWERS], SUFFIXES,
+    Kind("q.txt", formats.questions, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
+    Kind("answers.csv", formats.answers, [ANSWERS], SUFFIXES,
          f"{WITH_TRAIN} data.cloze_valid=right-questions.txt data.cloze_valid_answers=FILE"),
-    Kind("n.txt", readings.nbest, plain.nbest_of, [MOSES, KALDI], SUFFIXES, "rescore run=kn nbest=FILE threads=1"),
-    Kind("costs.txt", readings.nbest, None, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
+    Kind("n.txt", formats.nbest, [MOSES, KALDI], SUFFIXES, "rescore run=kn nbest=FILE threads=1"),
+    Kind("costs.txt", formats.nbest, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
          "rescore run=kn nbest=right-kaldi.txt costs=FILE"),
-    Kind("refs.txt", readings.references, plain.references_of, ["the cat\na\n", REFERENCES], SUFFIXES,
+    Kind("refs.txt", formats.references, ["the cat\na\n", REFERENCES], SUFFIXES,
          "rescore run=kn nbest=right-moses.txt reference=FILE"),
-    Kind("k.txt", readings.scores, plain.scores_of, [KENLM], SUFFIXES,
+    Kind("k.txt", formats.scores, [KENLM], SUFFIXES,
          "compare runs=[FILE,right-kenlm.txt] resamples=10"),
-    Kind("d.ppl", readings.scores, plain.scores_of, [SRILM], SUFFIXES,
+    Kind("d.ppl", formats.scores, [SRILM], SUFFIXES,
          "ensemble runs=[FILE,right-srilm.txt] threads=1"),
-    Kind("k.tsv", readings.scores, plain.scores_of, [TSV], SUFFIXES,
+    Kind("k.tsv", formats.scores, [TSV], SUFFIXES,
          "compare runs=[FILE,right-scores.tsv] resamples=10"),
-    Kind("tree.txt", readings.tree, plain.tree_of, [TREE], [], f"{HSOFTMAX} tree=file tree.path=FILE"),
-    Kind("own.txt", readings.own_classes, None, [CLASSES, SRILM_CLASSES], [],
+    Kind("tree.txt", formats.tree, [TREE], [], f"{HSOFTMAX} tree=file tree.path=FILE"),
+    Kind("own.txt", formats.own_classes, [CLASSES, SRILM_CLASSES], [],
          "train data=toy threads=1 model=class_ngram model.file=FILE"),
-    Kind("run-classes.txt", readings.run_classes, None, ["@classes"]),
-    Kind("vocabulary.txt", readings.vocabulary_file, plain.vocabulary_file_of, [VOCABULARY]),
-    Kind("a.arpa", readings.arpa, None, ["@arpa", "@arpa.kenlm"], SUFFIXES,
+    Kind("run-classes.txt", formats.run_classes, ["@classes"]),
+    Kind("vocabulary.txt", formats.vocabulary_file, [VOCABULARY]),
+    Kind("a.arpa", formats.arpa, ["@arpa", "@arpa.kenlm"], SUFFIXES,
          "score arpa=FILE text=valid.txt to=to.tsv"),
-    Kind("c.tsv", readings.counts, plain.counts_of, [COUNTS, "@counts"], SUFFIXES,
+    Kind("c.tsv", formats.counts, [COUNTS, "@counts"], SUFFIXES,
          "train data=text data.valid=valid.txt model=ngram counts=table counts.paths=[FILE] threads=1"),
-    Kind("p.parquet", readings.parquet, None, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
-    Kind("tokenizer.json", readings.pieces, None, ["@tokenizer"], [],
+    Kind("p.parquet", formats.parquet, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
+    Kind("tokenizer.json", formats.pieces, ["@tokenizer"], [],
          f"{WITH_TRAIN} data.vocabulary.unit=bpe data.vocabulary.file=FILE"),
-    Kind("s.model", readings.pieces, None, ["@bpe.model", "@unigram.model"], [],
+    Kind("s.model", formats.pieces, ["@bpe.model", "@unigram.model"], [],
          f"{WITH_TRAIN} data.vocabulary.unit=unigram data.vocabulary.file=FILE"),
-    Kind("bomb.txt", readings.bomb, None, [f"@bomb{suffix}" for suffix in SUFFIXES], [], f"{PREPROCESS}=FILE"),
+    Kind("bomb.txt", formats.bomb, [f"@bomb{suffix}" for suffix in SUFFIXES], [], f"{PREPROCESS}=FILE"),
 ]
 # fmt: on
 _made: dict[str, bytes] = {}  # bases that lmtool's own writers make, by their names
@@ -140,7 +140,7 @@ def prepare() -> None:
         _right_files(Path())
         _made.update(_bases())
         for number, kind in enumerate(KINDS):
-            for base in range(len(kind.bases)) if kind.read is not readings.bomb else []:
+            for base in range(len(kind.bases)) if kind.read is not formats.bomb else []:
                 if not any([_is_right([number, base, [], "", [], k]) for k in range(16)]):
                     raise RuntimeError(f"{kind.name}, {base}: refused in every variant")
         for path in [*Path().glob("given-*"), *Path().glob("*best*.txt")]:
@@ -152,7 +152,7 @@ def _bases() -> dict[str, bytes]:
     lmtool.train("ngram", lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"]), out="small")
     for name in ("small.arpa", "small.tsv"):
         lmtool.export("small", name)
-    vocabulary = readings.VOCABULARY
+    vocabulary = formats.VOCABULARY
     class_of = np.array([0, 1, 2, 0, 3, 1, 3, 1, 3, 4, 5, 6])
     WordClasses.of(class_of, "ABCDEFG", vocabulary).save(Path("small.classes"))
     words = pa.table({"words": ["the", "cat", "</s>", "the cat", "ünï"], "count": [3, 2, 2, 1, 1]})
@@ -196,25 +196,23 @@ def _sentencepiece(model_type: int) -> bytes:
     return out + field(2, field(3, model_type) + b"\x98\x02\x01")  # 35: byte_fallback
 
 
-def content_of(file: list[Any]) -> tuple[str, bytes]:
-    """Return the name and the bytes of a file as `files` draws it."""
+def contents_of(file: list[Any]) -> tuple[str, bytes, list[bytes]]:
+    """Return the name and the bytes of a file as `files` draws it, and what is packed in it unless that is damaged."""
     number, base, changes, suffix, after, _ = file
     kind = KINDS[number]
     text = kind.bases[base]
     raw = edited(_made[text] if text.startswith("@") else text.encode(), changes)
-    if kind.read is readings.bomb:
-        return f"bomb.txt{text.removeprefix('@bomb')}", raw
-    return kind.name + suffix, edited(packed(raw, suffix), after)
+    if kind.read is formats.bomb:
+        return f"bomb.txt{text.removeprefix('@bomb')}", raw, []
+    return kind.name + suffix, edited(packed(raw, suffix), after), [] if after else members(raw, suffix)
 
 
 def read(file: list[Any], folder: Path | None = None) -> None:
     """Write a file and read it in both ways. Raises Wrong if they differ, UserError, or what else a reader raises."""
-    folder = folder or Path.cwd()
-    name, raw = content_of(file)
-    path = folder / (name if name.startswith(("answers", "costs")) else f"given-{name}")
+    name, raw, unpacked = contents_of(file)
+    path = (folder or Path.cwd()) / (name if name.startswith(("answers", "costs")) else f"given-{name}")
     path.write_bytes(raw)
-    suffix = path.suffix if path.suffix in SUFFIXES else ""
-    compare(KINDS[file[0]], Given(path, raw, suffix, *(bool(file[-1] >> bit & 1) for bit in range(4))))
+    compare(KINDS[file[0]], Given(path, unpacked, *(bool(file[-1] >> bit & 1) for bit in range(4))))
 
 
 def compare(kind: Kind, given: Given) -> None:
@@ -222,19 +220,19 @@ def compare(kind: Kind, given: Given) -> None:
     name = kind.read.__name__
     plainly, reason = None, ""
     try:
-        plainly = kind.plainly(given) if kind.plainly is not None else None
+        plainly = getattr(formats, f"plain_{name}", lambda given: None)(given) if given.unpacked else None
     except (ValueError, KeyError, IndexError) as error:
         reason = str(error) or type(error).__name__
     try:
         ours = kind.read(given)
     except UserError as error:
-        if kind.agrees and not reason:
+        if kind.agrees and not reason and given.unpacked:
             raise Wrong(f"{name} is refused: {error}") from error
         raise
     if reason:
         raise Wrong(f"{name} is accepted: {reason}")
     if ours is not None and plainly is not None:
-        readings.require_same(ours, plainly, name)
+        formats.require_same(ours, plainly, name)
 
 
 def _is_right(file: list[Any]) -> bool:
@@ -248,7 +246,7 @@ def _is_right(file: list[Any]) -> bool:
 def check(case: Any, place: Path) -> list[str]:
     """Read the files of a case in a child, or run a command with one; return the refusals. Raises Fault."""
     if isinstance(case, dict):
-        name, raw = content_of(case["command"])
+        name, raw, _ = contents_of(case["command"])
         words = KINDS[case["command"][0]].words.replace("FILE", name).split()
         return commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None) if words else []
     refused = try_all(case, read, place, seconds=FILE_LIMIT, name=lambda file: KINDS[file[0]].name, make=_right_files)

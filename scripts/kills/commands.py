@@ -22,20 +22,12 @@ NGRAM = ["train", *TEXT, "threads=1", "hydra.run.dir=out"]
 SWEEP = ["train", "-m", *TEXT, "threads=1", "model=ngram", "model.order=1,2,3", "hydra.sweep.dir=out"]
 NEURAL = ["train", "data=synthetic", "data.types=200", "data.tokens=20000", "data.valid_tokens=2000", "threads=1"]
 NEURAL += ["data.test_tokens=100", "model.embedding_dim=8", "training.minutes=null", "training.save_every=0.0005"]
-NEURAL += [
-    "training.evaluate_every=0.25",
-    "training.epochs=0.75",
-    "training.batch_size=256",
-    "training.accuracy_tokens=64",
-]
-NEURAL += ["hydra.run.dir=out"]
+NEURAL += ["training.evaluate_every=0.25", "training.epochs=0.75", "training.batch_size=256"]
+NEURAL += ["training.accuracy_tokens=64", "hydra.run.dir=out"]
 NETWORKS = {
     "nplm": ["model=nplm", "model.hidden_dim=16"],
     "hsoftmax": [
-        "model=hsoftmax",
-        "model.hidden_dim=16",
-        "optim=adagrad",
-        "schedule=plateau",
+        *("model=hsoftmax", "model.hidden_dim=16", "optim=adagrad", "schedule=plateau"),
         "training.embedding_max_norm=1",
     ],
     "nce": ["model=nce", "model.hidden_dim=16", "output.num_noise=20", "optim=sgd", "optim.momentum=0.5"],
@@ -66,7 +58,7 @@ class Command:
 
     again: the line after a kill. made: the files and folders that it makes. whole_with: the file that completes them:
     once it exists, they must equal those of an undisturbed run. without: prepared folders that it starts without.
-    ranks: number of processes that train together. is_slow: whether it starts processes itself.
+    ranks: number of processes that train together.
     """
 
     words: Words
@@ -75,7 +67,6 @@ class Command:
     whole_with: str | None = None
     without: tuple[str, ...] = ()
     ranks: int = 1
-    is_slow: bool = False
 
     def run(self, words: Words, work: Path) -> End:
         """Run a line to its end, in all its ranks."""
@@ -107,9 +98,6 @@ COMMANDS = {
                      ("out", "scores.tsv")),
     "report": Command(["report", "kn", "kn2", "hydra.run.dir=out"]),
     "sweep": Command(SWEEP, again=resumed_sweep),
-    "joblib": Command([*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], again=resumed_sweep, is_slow=True),
-    "submitit": Command([*SWEEP, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=2"],
-                        again=resumed_sweep, is_slow=True),
 }
 # fmt: on
 

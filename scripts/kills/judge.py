@@ -93,7 +93,7 @@ def prepare(name: str) -> Undisturbed:
         _prepare_shared()
     if name not in _undisturbed:
         command, place = COMMANDS[name], Path("case").resolve()
-        if not command.is_slow and command.ranks == 1:
+        if command.ranks == 1:
             short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
             with chdir(fresh(command, place)):
                 quietly([*command.words, *short])

@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import random
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,6 @@ from lmtool.config.options import conf_dir
 from lmtool.config.request import Request
 from lmtool.config.settings import data_settings
 from lmtool.config.yaml_files import read_yaml
-from tests.conftest import ROOT
 
 SMALL = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
 
@@ -269,15 +267,15 @@ def test_the_values_of_a_sweep(
     [
         (lambda: lmtool.train("nplm", training={"epoch": 3}), "no key 'training.epoch'; did you mean training.epochs?"),
         (lambda: lmtool.train("npml"), "no model=npml; did you mean nplm?"),
-        (lambda: lmtool.train("nplm", trainig={"epochs": 3}), 'did you mean training={"epochs": 3}?'),
+        (lambda: lmtool.train("nplm", trainig={"epochs": 3}), "did you mean training.epochs?"),
         (lambda: lmtool.train("nplm", trainning={}), "no key 'trainning'; did you mean training?"),
         (lambda: lmtool.sweep({"seed": [1]}, model="nplm", optimm={}), "no key 'optimm'; did you mean optim or"),
-        (lambda: lmtool.train("ngram", order=3), 'no key \'order\'; did you mean model={"kind": "ngram", "order": 3}?'),
-        (lambda: lmtool.train(order=3), 'no key \'order\'; did you mean model={"kind": "ngram", "order": 3}?'),
-        (lambda: lmtool.train("nplm", epochs=2), "no key 'epochs'; did you mean training={\"epochs\": 2}?"),
-        (lambda: lmtool.train("ngram", name="x"), "did you mean data={\"name\": 'x'}?"),
-        (lambda: lmtool.train("ngram", outdir="x"), "no key 'outdir'; did you mean out='x'?"),
-        (lambda: lmtool.sweep({"order": [1, 2]}, model="ngram"), 'did you mean over={"model.order": [1,2]}?'),
+        (lambda: lmtool.train("ngram", order=3), "no key 'order'; did you mean model.order?"),
+        (lambda: lmtool.train(order=3), "no key 'order'; did you mean model.order? (a key of model=ngram, "),
+        (lambda: lmtool.train("nplm", epochs=2), "no key 'epochs'; did you mean training.epochs?"),
+        (lambda: lmtool.train("ngram", name="x"), "did you mean data.name?"),
+        (lambda: lmtool.train("ngram", outdir="x"), "no key 'outdir'; did you mean out?"),
+        (lambda: lmtool.sweep({"order": [1, 2]}, model="ngram"), "did you mean model.order?"),
         (lambda: lmtool.predict("the", overwrite=True), "no key 'overwrite'"),
         (lambda: lmtool.predict(), "text has no value: give the text"),
         (lambda: lmtool.neighbors(), "words has no value"),
@@ -321,13 +319,6 @@ def test_text_models_take_text_as_people_give_it(bigram: lmtool.results.TrainedR
         model.score([["a b"]])
     with pytest.raises(lmtool.UserError, match="not a neural model"):
         model.neighbors("a")
-
-
-def test_generate_says_its_seed(runs: Path, lmtool: Callable[..., str]) -> None:
-    said = lmtool("generate", f"run={runs}/kn3", "hydra.run.dir=a")
-    seed = said.split("seed=")[1].split()[0]
-    assert json.loads(Path("a/result.json").read_text())["seed"] == int(seed)
-    assert lmtool("generate", f"run={runs}/kn3", f"seed={seed}") == said
 
 
 def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus) -> None:
@@ -407,12 +398,3 @@ def test_words_texts_neighbors_and_files(
         lmtool.verify(network)
     Path("kept").rename(network.folder / "vocabulary.txt")
     assert capfd.readouterr() == ("", "") and not Path("outputs").exists()
-
-
-def test_public_names() -> None:
-    """`__all__` has what the reference documents."""
-    reference = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\.\. auto\w+:: lmtool\.(\w+)$", reference, flags=re.M)
-    assert set(lmtool.__all__) == set(documented) - {"results"}
-    for name in lmtool.__all__:
-        assert getattr(lmtool, name).__doc__ and name in dir(lmtool)

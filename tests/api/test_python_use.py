@@ -341,14 +341,6 @@ def test_threads_belong_to_the_program(corpus: lmtool.Corpus, folder: Path) -> N
         torch.set_num_threads(before)
 
 
-def test_what_is_no_truth_value_is_refused(corpus: lmtool.Corpus, tmp_path: Path) -> None:
-    lmtool.train({"kind": "ngram", "order": 1}, corpus, out=tmp_path / "run")
-    model = lmtool.load(tmp_path / "run")
-    for call in (model.begin, model.predict):
-        with pytest.raises(lmtool.UserError, match=r"sentence_start=.*: must be True or False"):
-            call(sentence_start=torch.tensor([]))  # type: ignore[operator]
-
-
 def test_a_sweep_writes_to_no_handler_of_an_earlier_run(corpus: lmtool.Corpus, tmp_path: Path) -> None:
     handler = logging.FileHandler(tmp_path / "gone" / "train.log", delay=True)
     logging.getLogger().addHandler(handler)

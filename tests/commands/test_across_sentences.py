@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,24 @@ import pytest
 import lmtool as package
 from lmtool.errors import UserError
 from lmtool.results import Evaluation
-from tests.conftest import NEURAL, Run, result
+from tests.conftest import NEURAL, Run, result, run_lines
 
 LINES = ["the cat sat", "a dog ran", "the dog sat on the mat", "the cat ran"]
 
 
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """net, whose contexts cross sentences, and own, whose contexts do not."""
+    train = f"train model=nplm {' '.join(NEURAL)} model.across_sentences="
+    folder = tmp_path_factory.mktemp("networks")
+    return run_lines(folder, f"{train}true hydra.run.dir=net", f"{train}false hydra.run.dir=own")
+
+
 @pytest.fixture
-def crossing(lmtool: Run) -> Run:
-    """Networks: net, whose contexts cross sentences, and own, whose contexts do not; F, the lines."""
-    for name, across in (("net", "true"), ("own", "false")):
-        lmtool("train", "model=nplm", *NEURAL, f"model.across_sentences={across}", f"hydra.run.dir={name}")
+def crossing(lmtool: Run, networks: Path) -> Run:
+    """The networks, and F, the lines."""
+    for name in ("net", "own"):
+        shutil.copytree(networks / name, name)
     Path("F").write_text("\n".join(LINES) + "\n")
     return lmtool
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import lmtool as python
-from lmtool.data.sources.builtin import TEST, VALID
-from lmtool.errors import UserError
+from lmtool.data.sources.builtin import VALID
 from lmtool.ngram.files.arpa_model import arpa_model
 from tests.conftest import Run, result
 
@@ -90,28 +87,6 @@ def test_its_vocabulary(tmp_path: Path) -> None:
     assert (model(unused).vocabulary.words, model(unused).vocabulary.eos) == (running.words, None)
 
 
-def test_an_own_file_scores_as_its_run(lmtool: Run) -> None:
-    lmtool("train", "model=ngram", "data=toy", "model.order=5", "hydra.run.dir=kn5")
-    lmtool("convert", "run=kn5", "to=kn5.arpa.gz")
-    lmtool("eval", "run=kn5", "split=test", "hydra.run.dir=run")
-    Path("test.txt").write_text(TEST)  # with a word out of vocabulary
-    lmtool("eval", "arpa=kn5.arpa.gz", "text=test.txt", "hydra.run.dir=file")
-    for name in ("tokens", "oov"):
-        assert result("file")[name] == result("run")[name] > 0
-    assert result("file")["log_prob"] == pytest.approx(result("run")["log_prob"], rel=1e-9)
-
-
-def test_in_python(files: Run, tmp_path: Path) -> None:
-    model = python.load("de.arpa")
-    assert model.words == ("<unk>", "a", "b", "</s>") and model.context_size == 1
-    np.testing.assert_allclose(model.score("a b") / math.log(10), LOG10[:3], rtol=1e-6)
-    found = python.evaluate("de.arpa", text=Path("de.txt"))
-    np.testing.assert_allclose(found.log_probs / math.log(10), LOG10, rtol=1e-6)
-    assert python.evaluate(model, text=TEXT.splitlines()).perplexity == found.perplexity
-    with pytest.raises(UserError, match=r"de\.txt is not an ARPA file"):
-        python.load("de.txt")
-
-
 def test_predict_generate_and_rescore(files: Run) -> None:
     assert "   1  b           0.3981  -0.4000\n" in files("predict", "a", "arpa=de.arpa", "hydra.run.dir=next")
     assert result("next")["run"] == "de.arpa"
@@ -120,28 +95,6 @@ def test_predict_generate_and_rescore(files: Run) -> None:
     files("rescore", "arpa=de.arpa", "nbest=lists.txt", "hydra.run.dir=lists")
     best = (Path("lists") / "nbest.txt").read_text().splitlines()[0].split(" ||| ")
     assert best[1] == "a b"
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (
-            "eval run=de.arpa text=de.txt",
-            "de.arpa is an ARPA file: use arpa=de.arpa, in lmtool eval, score, predict or convert",
-        ),
-        ("eval run=de.arpa", "de.arpa is an ARPA file: use arpa=de.arpa"),
-        ("predict a run=no.arpa.gz", "no.arpa.gz is an ARPA file: use arpa=no.arpa.gz"),
-        ("eval arpa=de.arpa", "arpa=de.arpa: needs text=FILE"),
-        ("eval arpa=de.arpa run=kn5 text=de.txt", "run=kn5: cannot be used with arpa=de.arpa; remove one of the two"),
-        ("generate arpa=de.arpa run=kn5", "run=kn5: cannot be used with arpa=de.arpa; remove one of the two"),
-        ("eval arpa=de.txt text=de.txt", "de.txt is not an ARPA file"),
-        ("eval arpa=nix.arpa text=de.txt", "no file nix.arpa for arpa"),
-        ("eval arpa=*.* text=de.txt", "arpa=*.* names 3 files: name one"),
-    ],
-)
-def test_mistakes_in_one_line(files: Run, line: str, said: str) -> None:
-    answer = files(*line.split(), code=2)
-    assert said in answer and answer.count("\n") == 1
 
 
 @pytest.mark.parametrize("order", [3, 5])

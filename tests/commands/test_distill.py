@@ -185,22 +185,3 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
     assert f"n-grams to {kept:,}: prune_entropy=" in said
     package.convert(runs=[again, runs / "kn3"], weights=[0.5, 0.5], to="mixed.arpa.gz")
     assert teacher.vocabulary.words == small.vocabulary.words
-
-
-MISTAKES = [
-    ("run=kn3 ngrams_from=nplm", "nplm is not an n-gram model: name a run that has"),
-    ("run=nplm ngrams_from=char", "have different words"),
-    ("run=nplm ngrams_from=mix", "mix is not an n-gram model"),
-    ("run=nplm ngrams_from=nowhere", "no run folder"),
-    ("run=nplm ngrams_from=kn3 tokens=0", "tokens=0: must be 1 or more"),
-    ("run=nplm ngrams_from=kn3 tokens=50 prune_to=2", "prune_to=2: must be"),
-    ("ngrams_from=kn3", "run has no value"),
-]
-
-
-@pytest.mark.parametrize(("line", "said"), MISTAKES)
-def test_mistakes(line: str, said: str, runs: Path, lmtool: Lmtool) -> None:
-    words = [f"{key}={runs}/{value}" if key in ("run", "ngrams_from") else f"{key}={value}"
-             for key, value in (word.split("=") for word in line.split())]  # fmt: skip
-    assert said in lmtool("distill", *words, f"store_dir={runs}/stores", "hydra.run.dir=out", code=2)
-    assert not Path("out/run.json").exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -23,20 +21,6 @@ def test_disjoint_models_get_the_shares_of_their_tokens() -> None:
     fit = fit_weights(log_prob)
     np.testing.assert_allclose(fit.weights, [0.75, 0.25], atol=1e-9)
     assert fit.gap <= 1e-9
-
-
-def test_two_tokens_by_hand() -> None:
-    # p = (0.8, 0.2) and (0.2, 0.6): d/dw of log(0.2 + 0.6 w) + log(0.6 - 0.4 w) is 0 at w = 0.28 / 0.48 = 7/12.
-    fit = fit_weights(np.log(np.array([[0.8, 0.2], [0.2, 0.6]])))
-    np.testing.assert_allclose(fit.weights, [7 / 12, 5 / 12], atol=1e-4)
-    assert np.mean(mix(np.log([[0.8, 0.2], [0.2, 0.6]]), fit.weights)) == pytest.approx(
-        0.5 * (math.log(0.2 + 0.6 * 7 / 12) + math.log(0.6 - 0.4 * 7 / 12)), abs=1e-9
-    )
-
-
-def test_a_model_that_is_worse_everywhere_gets_nothing() -> None:
-    fit = fit_weights(np.log(np.array([[0.5, 0.4, 0.3], [0.2, 0.1, 0.1]])))
-    np.testing.assert_allclose(fit.weights, [1, 0], atol=1e-8)
 
 
 def test_the_gap_bounds_what_is_left() -> None:

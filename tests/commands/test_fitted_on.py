@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lmtool.runs.run import Run as Folder
 from lmtool.runs.run import fitted_by, fitted_note
 from lmtool.system.files import read_json
-from tests.conftest import NEURAL, Run
+from tests.conftest import NEURAL, Run, run_lines
 
 TUNED = {  # settings of train model=ngram, and what they fit on valid
     "jm": (("smoother=jelinek_mercer",), ["lambdas"]),
@@ -35,11 +36,16 @@ def test_n_grams_know_their_tuning(lmtool: Run, name: str) -> None:
     assert "favors" not in lmtool("eval", "run=run", "split=test")
 
 
-@pytest.fixture
-def both(lmtool: Run) -> Run:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network, and an n-gram model that is fitted on nothing."""
-    lmtool("train", "model=nplm", *NEURAL, "hydra.run.dir=net")
-    lmtool("train", "model=ngram", "model.order=2", "data=toy", "hydra.run.dir=kn")
+    lines = f"model=nplm {' '.join(NEURAL)} hydra.run.dir=net", "model=ngram model.order=2 data=toy hydra.run.dir=kn"
+    return run_lines(tmp_path_factory.mktemp("made"), *(f"train {line}" for line in lines))
+
+
+@pytest.fixture
+def both(lmtool: Run, made: Path) -> Run:
+    shutil.copytree(made, ".", dirs_exist_ok=True)
     return lmtool
 
 

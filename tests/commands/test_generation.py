@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from pathlib import Path
@@ -67,10 +66,7 @@ class Known(LanguageModel):
             return np.log(p)
 
 
-KNOWN = TextModel(
-    Known(),
-    TextForm(Vocabulary(("a", "b", "<unk>", "</s>", "<s>"), np.array([4, 3, 1, 2, 0]), 3, 2)),
-)
+KNOWN = TextModel(Known(), TextForm(Vocabulary(("a", "b", "<unk>", "</s>", "<s>"), np.array([4, 3, 1, 2, 0]), 3, 2)))
 
 
 def test_texts_are_drawn_as_often_as_they_are_likely() -> None:
@@ -89,14 +85,6 @@ def test_the_same_seed_gives_the_same_texts() -> None:
     assert [text.split()[:2] for text in texts] == [text.split() for text in KNOWN.generate(count=6, length=2, seed=3)]
     assert KNOWN.generate("a b", count=2) == ["a b", "a b"]  # </s> is certain
     assert KNOWN.generate(temperature=0, count=1, length=4) == ["a a a a"]
-
-
-def test_every_public_method_says_what_it_returns() -> None:
-    for name in (name for name in vars(TextModel) if not name.startswith("_")):
-        if name in TextModel.__slots__:
-            continue  # the class's own docstring has them
-        said = inspect.getdoc(getattr(TextModel, name)) or ""
-        assert len(said.split()) > 2 and not said.startswith("As "), name
 
 
 @pytest.mark.parametrize("name", ["kn3", "nplm", "hs", "mix"])

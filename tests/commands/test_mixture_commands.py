@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from lmtool.mixtures.linear import mix
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run as RunFolder
 from lmtool.system.files import read_json, write_json
-from tests.conftest import Run, result
+from tests.conftest import Run, result, run_lines
 
-SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
+SMALL = "model=nplm model.embedding_dim=8 model.hidden_dim=16 training.epochs=2 training.batch_size=32"
 
 
 def log_prob(folder: str) -> np.ndarray:
@@ -28,13 +27,8 @@ def log_prob(folder: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs kn3 and nplm on one store, made once."""
-    from lmtool.cli.command_line import main
-
-    folder = tmp_path_factory.mktemp("trained")
-    with contextlib.chdir(folder):
-        for words in (("model=ngram", "model.order=3", "hydra.run.dir=kn3"), (*SMALL, "hydra.run.dir=nplm")):
-            assert main(["train", *words, "data=toy"]) == 0
-    return folder
+    kn3, nplm = "model=ngram model.order=3 hydra.run.dir=kn3", f"{SMALL} hydra.run.dir=nplm"
+    return run_lines(tmp_path_factory.mktemp("trained"), f"train data=toy {kn3}", f"train data=toy {nplm}")
 
 
 @pytest.fixture
@@ -99,25 +93,6 @@ def test_a_log_linear_mixture_shows_how_far_it_is(runs: Run, capfd: pytest.Captu
     assert shown[False] == 0 and shown[True] > 4  # scoring, each step, mixing
 
 
-def test_weights_come_from_the_split_to_fit_on(lmtool: Run) -> None:
-    for order, smoother in ((1, "laplace"), (2, "mle")):  # of which the second gives zeros
-        words = ("model=ngram", f"model.order={order}", f"smoother={smoother}", "data=toy")
-        lmtool("train", *words, f"hydra.run.dir=o{order}")
-    found = {}
-    for fit_split, split in (("valid", "valid"), ("valid", "test"), ("test", "test"), ("test", "valid")):
-        for words in ((), ("cache=unigram", "cache_size=20")):
-            name = f"{fit_split}-{split}-{len(words)}"
-            line = ("ensemble", "runs=[o1,o2]", f"fit_split={fit_split}", f"split={split}", *words)
-            said = lmtool(*line, f"hydra.run.dir={name}")
-            assert f"EM on {fit_split}: " in said and ("fitted or chosen on" in said) == (fit_split == split)
-            assert result(name)["split"] == split and result(name)["fit"]["split"] == fit_split
-            found[fit_split, split, len(words)] = result(name)["weights"]
-    for number in (0, 2):
-        for fit_split in ("valid", "test"):
-            assert found[fit_split, "test", number] == found[fit_split, "valid", number]
-        assert abs(found["valid", "test", number][0] - found["test", "test", number][0]) > 1e-3
-
-
 def damaged(runs: Run, name: str, mixture: dict[str, object]) -> str:
     path = Path(name) / "run.json"
     write_json(path, read_json(path, "-") | {"mixture": mixture})
@@ -145,41 +120,6 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
     assert "without a model, of one text alone" in runs("ensemble", *other, code=2)
     assert "other.txt: other tokens" in runs("ensemble", *other, "weights=[0.5,0.5]", code=2)
     assert "only with method=linear" in runs("ensemble", "runs=[kn3,other.txt]", "method=classes", code=2)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("runs=[kn3,nplm]", "weights=[-0.5,1.5]"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=-1:2"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[nan,1]"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[inf,1]"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[0,0]"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=2:1:1"), "must be one for each member, 2 runs"),
-        (("runs=[kn3,nplm]", "weights=two:1"), "must be one for each member, 2 runs"),
-        (("runs=[kn3,nplm]", "weights=[1]"), "must be one for each member, 2 runs"),
-        (
-            ("runs=[kn3,nplm]", "weights=[0.5,0.5]", "cache=unigram"),
-            "must be one for each member, 2 runs and a cache",
-        ),
-        (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be numbers of 0 or more, and not all 0"),
-        (("runs=[kn3,nplm]", "weights=[0.5,0.5]", "method=classes"), "cannot be used with method=classes"),
-        (("runs=[kn3,nplm]", "method=log_linear", "cache=unigram"), "needs method=linear"),
-        (("runs=[kn3,nplm]", "cache_theta=1"), "needs cache=neural"),
-        (("runs=[kn3,nplm]", "cache_size=0", "cache=unigram"), "cache_size=0: must be 1 or more"),
-        (("runs=[kn3]",), "name two runs or more"),
-        (("runs=[nplm,nplm]", "method=classes"), "needs an n-gram run"),
-        (("runs=[kn3,kn3]", "cache=neural"), "requires a neural run"),
-        (("runs=[kn3,nowhere]",), "no run folder nowhere"),
-        (("runs=[kn3,nplm]", "method=quadratic"), "method"),
-    ],
-)
-def test_bad_mixtures_are_refused_in_one_line(words: tuple[str, ...], said: str, trained: Path, lmtool: Run) -> None:
-    for name in ("kn3", "nplm"):
-        words = tuple(word.replace(name, f"{trained}/{name}") for word in words)
-    error = lmtool("ensemble", *words, code=2)
-    assert said in error and error.count("\n") == 1
 
 
 def test_weights_are_divided_by_their_sum(trained: Path, lmtool: Run) -> None:

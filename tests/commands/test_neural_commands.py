@@ -17,7 +17,7 @@ from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
-from tests.conftest import Run, neural, require_mistake, result
+from tests.conftest import Run, neural, result
 
 SMALL = [
     *("data=toy", "model.embedding_dim=8", "model.context_size=3", "model.dropout=0", "training.epochs=4"),
@@ -41,37 +41,6 @@ def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> N
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9)
     assert found["perplexity"] < LEARNT[model] and found["normalized"]
     assert ("log_z" in found) == (model == "nce")
-
-
-def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
-    for number, words in enumerate(
-        (
-            ["model=nplm", "model.layers=3", "model.activation=relu"],
-            [
-                "model=nplm",
-                "model.tied=false",
-                "model.layer_norm=false",
-                "model.gated=false",
-                "model.activation=tanh",
-                "model.direct_connections=true",
-            ],
-            [
-                "model=hsoftmax",
-                "output.nodes=morin_bengio",
-                "model.layers=0",
-                "model.projection_dim=null",
-                "output.hidden_dim=9",
-                "output.node_dim=7",
-            ],
-            ["model=lbl", "model.diagonal=true", "optim=adagrad", "optim.lr=0.3"],
-            ["model=nce", "output.share_noise=false", "output.num_noise=5", "optim=sgd", "optim.lr=1.0"],
-            ["model=nplm", "output.precision=bf16"],
-        )
-    ):
-        rate = [] if any(word.startswith("optim") for word in words) else ["optim.lr=0.02"]
-        hidden = [] if "model=lbl" in words else HIDDEN
-        lmtool("train", *SMALL[:-1], *rate, *words, *hidden, f"hydra.run.dir=run{number}")
-        assert result(f"run{number}")["valid_perplexity"] < 14, words
 
 
 def test_a_tree_is_part_of_its_run(lmtool: Run) -> None:
@@ -126,67 +95,14 @@ def test_unnormalized_scores(lmtool: Run) -> None:
     assert apart == pytest.approx(exact["log_z"]["mean"], abs=1e-5)
 
 
-def test_a_mixture_of_neural_models(lmtool: Run) -> None:
-    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
-    lmtool("train", "model=hsoftmax", *SMALL, *HIDDEN, "hydra.run.dir=hs")
-    lmtool("ensemble", "runs=[kn,hs]", "hydra.run.dir=mix")
-    mixed = result("mix")
-    assert mixed["perplexity"] <= min(member["perplexity"] for member in mixed["members"]) * (1 + 1e-9)  # EM's gap
-
-
-MISTAKES = [
-    ("train model=nplm tree=huffman", ["tree=", "not used", "output=softmax"]),
-    ("train model=hsoftmax tree=hufman", ["tree=hufman", "huffman"]),
-    ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "from 1 to 23"]),
-    ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "from 1 to 23"]),
-    ("train model=hsoftmax model.tied=true data=toy", ["model.tied=true", "model.tied=null"]),
-    ("train model=nplm output=adaptive output.cutoffs=[5,3]", ["output.cutoffs=[5, 3]", "ascending"]),
-    ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "at most 22"]),
-    ("train model=nplm output=classes output.classes=24 data=toy", ["output.classes=24", "at most 23"]),
-    ("train model=hsoftmax tree=classes tree.classes=24 data=toy", ["tree.classes=24", "at most 23"]),
-    (
-        "train model=hsoftmax tree=clusters tree.representation=contexts data=toy",
-        ["earlier run", "tree.run=runs/first"],
-    ),
-    ("train model=hsoftmax tree=union tree.trees=[brown,bron]", ["tree.trees[1]=bron", "did you mean brown?"]),
-    ("train model=hsoftmax tree=clusters tree.run=nowhere data=toy", ["no run folder nowhere"]),
-    ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.2 tree.split=balanced", ["tree.split=adaptive"]),
-    ("train model=hsoftmax tree=file data=toy", ["tree.path"]),
-    (
-        "train model=hsoftmax tree=file tree.path=nowhere.txt data=toy",
-        ["nowhere.txt", "tree"],
-    ),
-    ("train model=hsoftmax tree=wordnet tree.folder=nowhere data=toy", ["nowhere", "wordnet"]),
-    (
-        "train model=nplm model.tied=true model.projection_dim=9",
-        ["model.projection_dim=9", "model.embedding_dim, 128, or null"],
-    ),
-    ("train model=nplm output.precision=fp8", ["output.precision", "fp32, bf16"]),
-    ("tree data=toy words=[teh]", ["words=teh", "not in the vocabulary", "the"]),
-]
-
-
-@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run) -> None:
-    require_mistake(lmtool, line, words)
-
-
 def test_runs_that_do_not_fit(lmtool: Run) -> None:
     lmtool("train", "model=nplm", *SMALL, *HIDDEN, "hydra.run.dir=run")
-    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
     saved = read_json(Path("run/run.json"), "-")
     del saved["config"]["output"]
     Path("old").mkdir()
     write_json(Path("old/run.json"), saved)
     assert "no settings of its output" in lmtool("eval", "run=old", code=2)
-    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
-        "eval", "run=run", "unnormalized=true", code=2
-    )
-    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
-        "eval", "run=kn", "unnormalized=true", code=2
-    )
     hsoftmax = ["train", "model=hsoftmax", "tree=clusters"]
-    assert "not a neural model" in lmtool(*hsoftmax, "tree.run=kn", *SMALL, code=2)
     other = ["data=toy", "data.name=other", "data.vocabulary.min_count=3"]
     assert "another vocabulary" in lmtool(*hsoftmax, "tree.run=run", *other, code=2)
     lmtool("tree", "data=toy", "to=tree.txt")
@@ -208,11 +124,6 @@ def test_a_loss_that_is_no_number_keeps_the_checkpoint(lmtool: Run) -> None:
     said = lmtool("train", "model=lbl", *words, "training.evaluate_every=0.1", "hydra.run.dir=run", code=2)
     assert re.search(r"the loss is \S+ at step \d+: lower optim.lr", said) and said.count("\n") == 1
     assert not Path("run/run.json").exists()
-
-
-def test_a_sweep_over_trees(lmtool: Run) -> None:
-    said = lmtool("train", "-m", "model=hsoftmax", "tree=huffman,random", *SMALL, *HIDDEN)
-    assert "tree" in said and "huffman" in said and "random" in said
 
 
 def test_representations_are_means_over_train(toy: Corpus) -> None:
@@ -255,8 +166,6 @@ def test_predict_prints_the_decisions_on_the_path_of_each_word(lmtool: Run) -> N
     assert len(lines) == 3 and Path("asked/paths.png").read_bytes().startswith(b"\x89PNG")
     for line, p in zip(lines, probabilities, strict=True):  # a balanced tree: one code for each word
         assert math.prod(map(float, re.findall(r"[01]: ([\d.]+)", line))) == pytest.approx(p, abs=2e-3)
-    lmtool("train", "data=toy", "model=ngram", "hydra.run.dir=n")
-    assert "paths=true: n has no tree" in lmtool("predict", "the", "run=n", "paths=true", code=2)
 
 
 def test_the_drawn_paths_by_hand() -> None:
@@ -277,9 +186,6 @@ def test_the_tree_of_a_run(lmtool: Run) -> None:
     lmtool("tree", "data=toy", "tree=huffman", "to=built.txt", "hydra.run.dir=built")
     assert Path("codes.txt").read_text() == Path("built.txt").read_text()
     assert result("of_run")["kind"] == "huffman"
-    assert "run=h: the run has data and a tree already" in lmtool("tree", "run=h", "tree=random", code=2)
-    lmtool("train", "model=nplm", *small, "hydra.run.dir=n")
-    assert "run=n has no tree" in lmtool("tree", "run=n", code=2)
 
 
 def test_decisions_by_hand() -> None:

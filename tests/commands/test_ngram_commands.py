@@ -6,7 +6,6 @@ import csv
 import json
 import os
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import h5py
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from lmtool.cli.help_pages import describe_options
 from lmtool.data.corpus import Corpus
 from lmtool.system.files import read_json
-from tests.conftest import Run, require_mistake, result
+from tests.conftest import Run, result
 from tests.ngram.plain import random_sentences
 
 
@@ -86,22 +85,6 @@ def test_pruned_to_a_size(lmtool: Run) -> None:
     assert result("valid")["perplexity"] == pytest.approx(result("gain")["valid_perplexity"], rel=1e-12)
 
 
-def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run, tmp_path: Path) -> None:
-    # 61,000 words of English: the manual that is installed with Python.
-    lines = [line.lower() for _, text in sorted(topics.items()) for line in text.splitlines() if len(line.split()) > 3]
-    data = text_data(tmp_path, train="\n".join(lines[:-1000]), valid="\n".join(lines[-1000:]))
-    data.append("data.vocabulary.min_count=2")
-    found = {}
-    for name, extra in (
-        ("estimated", "smoother.discounts=null"),
-        ("tuned", "smoother.discounts=tuned"),
-        ("backed-off", "smoother.interpolate=false"),
-    ):
-        lmtool("train", "model=ngram", "model.order=3", *data, extra, f"hydra.run.dir={name}")
-        found[name] = result(name)["valid_perplexity"]
-    assert found["tuned"] < found["estimated"] < found["backed-off"]
-
-
 def test_counts_are_made_once_for_a_sweep(lmtool: Run) -> None:
     lmtool("train", "model=ngram", "model.order=4", "data=toy", "hydra.run.dir=one")
     kept = next(Path("stores").glob("counts-toy-*.h5"))
@@ -122,25 +105,6 @@ def test_counts_of_changed_text_are_made_again(lmtool: Run, tmp_path: Path) -> N
     (tmp_path / "train.txt").write_text("a b c\nb c a\nc a b\nc a a\n")
     lmtool("train", "model=ngram", "model.order=2", *data, "hydra.run.dir=two")
     assert result("one")["parameters"] == 13 and result("two")["parameters"] == 16
-
-
-def test_a_limit_of_memory_gives_the_same_file(lmtool: Run, tmp_path: Path) -> None:
-    data = text_data(tmp_path, train="\n".join(random_sentences(0, 4000)), valid="w1 w2\n")
-    for name, memory in (("free", "null"), ("tight", "64KiB")):
-        lmtool("train", "model=ngram", *data, f"counts.memory={memory}", "counts.keep=false", f"hydra.run.dir={name}")
-    assert Path("free/model.h5").read_bytes() == Path("tight/model.h5").read_bytes()
-    assert [path.name for path in Path("stores").iterdir() if path.name.startswith(".")] == []
-
-
-def test_pruning(lmtool: Run) -> None:
-    common = ("train", "model=ngram", "model.order=4", "data=toy")
-    for name, extra in (("all", []), ("cut", ["prune_counts=[0,0,1]"]), ("entropy", ["prune_entropy=0.01"])):
-        lmtool(*common, *extra, f"hydra.run.dir={name}")
-    sizes = {name: np.diff(h5py.File(f"{name}/model.h5")["first"][:]).tolist() for name in ("all", "cut", "entropy")}
-    assert (
-        sizes["cut"][:2] == sizes["all"][:2] and sizes["cut"][2] < sizes["all"][2] and sizes["cut"][3] < sizes["all"][3]
-    )
-    assert sizes["entropy"][0] == sizes["all"][0] and sum(sizes["entropy"]) < sum(sizes["all"])
 
 
 @pytest.mark.parametrize("name", ["kn3.arpa", "kn3.arpa.gz"])
@@ -214,58 +178,6 @@ def test_changed_questions_make_the_store_again(lmtool: Run, tmp_path: Path) -> 
     assert "wrote" in lmtool("preprocess", *data)
     with Corpus.open(next(Path("stores").glob("mine-*.h5"))) as corpus:
         assert corpus.cloze("valid").answers.tolist() == [1, 0]
-
-
-NGRAM = "train model=ngram data=toy"
-MISTAKES = [
-    (f"{NGRAM} counts.memory=much", ["counts.memory=much", "512MiB"]),
-    (f"{NGRAM} counts.memory=1KiB", ["counts.memory=1KiB", "64KiB or more"]),
-    (f"{NGRAM} prune_counts=[1,1]", ["prune_counts=[1, 1]", "0 for order 1"]),
-    (f"{NGRAM} prune_counts=[0,2,1]", ["prune_counts=[0, 2, 1]", "none below"]),
-    (f"{NGRAM} model.order=2 prune_counts=[0,0,1]", ["3 cut-offs", "model.order=2"]),
-    (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "above 0 and below 1"]),
-    (f"{NGRAM} prune_to=many", ["prune_to=many", "500k or 1M, or a share"]),
-    (f"{NGRAM} prune_to=150%", ["prune_to=150%", "below 100%"]),
-    (f"{NGRAM} prune_to=2.5", ["prune_to=2.5", "500k or 1M"]),
-    (f"{NGRAM} prune_to=3", ["prune_to=3", "the 1-grams stay"]),
-    (f"{NGRAM} prune_to=50% prune_entropy=1e-8", ["prune_entropy=1e-08", "cannot be used with prune_to=50%"]),
-    (f"{NGRAM} prune_to=50% prune_counts=[0,1]", ["prune_counts=[0, 1]", "prune_method=entropy"]),
-    (f"{NGRAM} prune_to=50% prune_method=best", ["prune_method=best", "gain or entropy"]),
-    (f"{NGRAM} prune_to=50% smoother.interpolate=false", ["prune_method=gain", "prune_method=entropy"]),
-    ("train data=toy prune_to=1k", ["prune_to=1k", "model=nplm is not pruned"]),
-    ("train data=toy prune_counts=[0,1]", ["prune_counts=[0, 1]", "model=nplm is not pruned"]),
-    ("train data=toy counts.memory=1GiB", ["counts.memory=1GiB", "not used"]),
-    (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
-    (f"{NGRAM} smoother.discounts=[0.5]", ["smoother.discounts", "[D1,D2,D3+]"]),
-    (f"{NGRAM} smoother.discounts=[[0.5,1,4]]", ["smoother.discounts=[0.5, 1, 4]", "0 <= D_r <= r"]),
-    (
-        f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]",
-        ["smoother.discounts=[0.5]: must have one entry per order, 5 of model.order"],
-    ),
-    (f"{NGRAM} smoother=kneser_ney smoother.discounts=2", ["smoother.discounts=2", "from 0 to 1"]),
-    (
-        f"{NGRAM} smoother=kneser_ney smoother.discounts=tuned smoother.interpolate=false",
-        ["smoother.interpolate=true"],
-    ),
-    (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "train, valid, test"]),
-    (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
-    (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),
-    (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
-    ("convert", ["run=PATH, arpa=FILE", "to=FILE.arpa"]),
-    ("convert arpa=nowhere.arpa data=toy", ["nowhere.arpa"]),
-    ("convert run=nowhere to=x.arpa", ["no run folder nowhere"]),
-]
-
-
-@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run) -> None:
-    require_mistake(lmtool, line, words)
-
-
-def test_only_ngram_models_become_arpa(lmtool: Run) -> None:
-    lmtool("train", "model=nplm", "model.hidden_dim=8", "training.epochs=1", "data=toy", "hydra.run.dir=run")
-    assert "run is not an n-gram model" in lmtool("convert", "run=run", "to=x.arpa", code=2)
-    assert not Path("x.arpa").exists()
 
 
 def test_a_disk_that_is_full_leaves_nothing(lmtool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -89,17 +89,6 @@ def test_files_without_the_option_that_reads_them(lmtool: Run) -> None:
     assert "data.train" in said and "data=text" in said and said.count("\n") == 1
 
 
-def test_files_of_windows_score_as_others_do(lmtool: Run, runs: Path) -> None:
-    """Ignore a byte-order mark and CRLF: neither words nor bits per character change."""
-    Path("lf.txt").write_text("the cat sat\na dog\n")
-    Path("cr.txt").write_bytes(b"\xef\xbb\xbfthe cat sat\r\na dog\r\n")
-    printed = []
-    for name in ("lf", "cr"):
-        lines = lmtool("eval", f"run={runs}/kn3", f"text={name}.txt").replace(f"({name}.txt)", "").splitlines()
-        printed.append([line for line in lines if "seconds" not in line and "per second" not in line])
-    assert printed[0] == printed[1] and any("bits per character" in line for line in printed[0])
-
-
 def test_text_is_looked_for_below_lmtool_data(
     lmtool: Run, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,14 +69,7 @@ def test_accuracies_by_hand(files: Run) -> None:
     result = json.loads(Path("out/result.json").read_text())
     assert (result["pairs"], result["criterion"]) == (5, "sum")
     assert result["runs"] == [
-        {
-            "run": "de",
-            "accuracy": 1.75 * third,
-            "lower": 0.5,
-            "upper": pytest.approx(2 * third),
-            "ties": 1,
-            "oov": 2,
-        }
+        {"run": "de", "accuracy": 1.75 * third, "lower": 0.5, "upper": pytest.approx(2 * third), "ties": 1, "oov": 2}
     ]
     items = [json.loads(line) for line in gzip.decompress(Path("items.jsonl.gz").read_bytes()).splitlines()]
     assert [item["correct"] for item in items] == [1, 0.5, 0, 0, 1]
@@ -256,21 +249,6 @@ def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Pa
     ):
         with pytest.raises(python.UserError, match="has a cache"):
             call()
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("text=none.jsonl", "no file none.jsonl for text"),
-        ("text=pairs.jsonl runs=[de.arpa,nope] arpa=null", "no run folder nope"),
-        ("text=pairs.jsonl to=out.xlsx", "to=out.xlsx: the suffix decides what is written: .tsv, .csv or .jsonl"),
-        ("text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
-        ("text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),
-        ("text=pairs.jsonl runs=[a]", "cannot be used with arpa=de.arpa"),
-    ],
-)
-def test_mistakes_have_one_line(files: Run, line: str, said: str) -> None:
-    assert said in files("pairs", "arpa=de.arpa", *line.split(), code=2)
 
 
 def test_settings_of_python_are_checked(files: Run) -> None:

@@ -258,9 +258,10 @@ def test_faulty_nbest_lists_and_settings(unigram: Run) -> None:
     Path("lists").write_text("0 ||| a\n")
     assert "1.0000" in unigram("rescore", "run=one", "nbest=lists")
     assert "weight=-1.0: must be" in unigram("rescore", "run=one", "nbest=lists", "weight=-1", code=2)
-    for earlier, present in (("nbest=lists", "nbest=lists"), ("nbest_weight=1", "weight=1")):
-        said = unigram("eval", "run=one", earlier, code=2)
-        assert f"{earlier.partition('=')[0]} has been renamed: write lmtool rescore {present}\n" in said
+    said = unigram("eval", "run=one", "nbest=lists", code=2)
+    assert said.endswith("no key 'nbest'; it is a key of lmtool rescore\n")
+    said = unigram("eval", "run=one", "nbest_reference=right", code=2)
+    assert "did you mean reference? (a key of lmtool rescore)" in said
     Path("lists").write_text("0 ||| zzz\n")
     assert "1 of 1 hypotheses have words to which one gives probability 0" in unigram(
         "rescore", "run=one", "nbest=lists"

@@ -354,16 +354,6 @@ def test_an_arpa_file_of_pieces_scores_text_that_its_tokenizer_cuts(files: Run) 
     )
 
 
-def test_each_line_of_files_and_of_standard_input(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("b.txt.gz").write_bytes(gzip.compress(b"b zzz a\n\n"))
-    Path("a.txt").write_bytes(b"a b")
-    files("score", "arpa=de.arpa", "text=[ab].txt*", "to=out.tsv.gz")
-    assert [row[0] for row in table("out.tsv.gz")[1:]] == ["3", "4", "0"]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b\nb zzz a\n\n")))
-    files("score", "arpa=de.arpa", "text=-", "to=in.tsv")
-    assert table("in.tsv") == table("out.tsv.gz")
-
-
 def test_python_agrees_with_the_command(files: Run) -> None:
     files("score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv")
     found = list(python.score_texts("de.arpa", (text for text in TEXTS)))
@@ -494,42 +484,6 @@ def test_other_text_is_scored_anew(files: Run, monkeypatch: pytest.MonkeyPatch) 
     assert len(table("out.tsv")) == 2
 
 
-MISTAKES = [
-    ("text=docs.jsonl column=text", ["give to=FILE.tsv", "filter=FILE"]),
-    ("text=docs.jsonl to=out.tsv", ["docs.jsonl holds documents", "by column"]),
-    ("text=docs.jsonl column=words to=out.tsv", ["docs.jsonl, line 1", "column names one of: n, text"]),
-    ("text=docs.jsonl column=text to=out.txt", ["to=out.txt", ".tsv", ".parquet"]),
-    (
-        "text=docs.jsonl column=text filter=out.jsonl",
-        ["filter=out.jsonl", "max_perplexity=, min_perplexity=, share= or max_oov="],
-    ),
-    ("text=docs.jsonl column=text to=out.tsv max_perplexity=3", ["max_perplexity=3", "filter"]),
-    ("text=docs.jsonl column=text filter=docs.jsonl max_perplexity=3", ["filter=docs.jsonl", "text=docs.jsonl"]),
-    ("text=docs.jsonl column=text to=out.tsv filter=out.tsv max_perplexity=3", ["filter=out.tsv", "to=out.tsv"]),
-    ("text=docs.jsonl column=text filter=out.parquet max_perplexity=3", ["filter=out.parquet", "Parquet"]),
-    ("text=docs.jsonl column=text to=s3://x/out.tsv", ["to=s3://x/out.tsv", "a file on this machine"]),
-    ("text=docs.jsonl column=text to=out.tsv buckets=[a]", ["buckets", "two names or more"]),
-    ("text=docs.jsonl column=text to=out.tsv buckets=[a,b] bucket_split=valid", ["bucket_split=valid", "arpa"]),
-    ("text=docs.jsonl column=text to=out.tsv bucket_limits=[3]", ["bucket_limits=[3.0]", "buckets"]),
-    ("text=- column=text filter=out.jsonl share=0.3", ["filter=out.jsonl", "text=-", "read once"]),
-    ("text=docs.jsonl to=out.tsv columns=[n]", ["columns=['n']", "column=NAME"]),
-    ("text=docs.jsonl column=text columns=[n] filter=out.jsonl max_perplexity=3", ["columns=['n']", "to=FILE"]),
-    ("text=docs.jsonl column=text filter=out.txt max_perplexity=3 filter_scores=true", ["out.txt", "ends in .jsonl"]),
-    ("text=nowhere.txt to=out.tsv", ["no file nowhere.txt for text"]),
-    ("to=out.tsv", ["text"]),
-]
-
-
-@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_leaves_nothing(line: str, words: list[str], files: Run) -> None:
-    before = Path("docs.jsonl").read_bytes()
-    said = files("score", "arpa=de.arpa", *line.split(), code=2)
-    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
-    for word in words:
-        assert word in said
-    assert not list(Path().glob("out.*")) and Path("docs.jsonl").read_bytes() == before
-
-
 def test_models_that_cannot_score_texts(files: Run, runs: Path) -> None:
     files("ensemble", f"runs=[{runs}/kn3]", "cache=unigram", "hydra.run.dir=cached")
     Path("t.txt").write_text("a\n")
@@ -595,13 +549,3 @@ def test_a_broken_record_of_an_archive_is_named_by_its_member(files: Run) -> Non
         key = "text" if verb[0] == "eval" else "data.train"
         column = "column=text" if verb[0] == "eval" else "data.column=text"
         assert "docs.zip::b.jsonl, line 2: not JSON" in files(*verb, f"{key}=docs.zip::*.jsonl", column, code=2)
-
-
-def test_one_file_is_named_where_one_is_read(files: Run) -> None:
-    Path("t.txt").write_text("a b\n")
-    for name in ("w1", "w2"):
-        Path(name).write_text("a\n")
-    line = ("train", "model=ngram", "data=toy", "limit_vocabulary=w?")
-    assert "limit_vocabulary=w? names 2 files: name one" in files(*line, code=2)
-    line = ("score", "arpa=de.arpa", "text=t.txt", "to=out.tsv", "tokenizer=w?")
-    assert "tokenizer=w? names 2 files: name one" in files(*line, code=2)

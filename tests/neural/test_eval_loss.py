@@ -20,7 +20,7 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.recurrent import RecurrentModel
 from tests import options
 from tests.conftest import nplm
-from tests.options import output_layer, settings_of
+from tests.options import output_layer
 
 D, WORDS = 5, 12  # dimension, words that can be predicted
 COUNTS = torch.arange(WORDS, 0, -1)
@@ -54,38 +54,6 @@ def test_by_hand(make: Callable[[Tensor], OutputLayer]) -> None:
     # The gradient of b is the mean of p - onehot.
     want = torch.tensor([1 / 8 - 1 / 3, 3 / 8, 1 / 2 - 2 / 3])
     torch.testing.assert_close(layer.get_parameter("bias").grad, want)
-
-
-@every_layer
-@pytest.mark.parametrize("graph", [True, False])
-def test_it_is_the_negative_log_likelihood(name: str, graph: bool) -> None:
-    layer, y = layer_of(name), torch.arange(WORDS)
-    h = torch.randn(WORDS, D, dtype=torch.float64)
-    dist = layer.log_dist(h)
-    torch.testing.assert_close(dist.exp().sum(1), torch.ones(WORDS, dtype=torch.float64))
-    want = torch.stack([-dist[word, word] for word in range(WORDS)])
-    with torch.set_grad_enabled(graph):
-        before = torch.get_rng_state()
-        found = {how: layer(h, y, reduction=how) for how in ("none", "mean", "sum")}
-    assert torch.equal(torch.get_rng_state(), before)  # nothing is drawn
-    for how, values in {"none": want, "mean": want.mean(), "sum": want.sum()}.items():
-        torch.testing.assert_close(found[how], values, atol=1e-7, rtol=1e-7)
-
-
-def score_all(layer: OutputLayer, h: Tensor) -> Tensor:
-    vectors, bias = layer.get_parameter("vectors"), layer.get_parameter("bias")
-    return h @ vectors[: len(bias)].T + bias
-
-
-@pytest.mark.parametrize("name", [name for name in LAYERS if settings_of("output", name).can_tie])
-def test_its_gradients_are_those_of_the_softmax(name: str) -> None:
-    layer, y = layer_of(name), torch.tensor([3, 0, 3, 11])
-    h = torch.randn(4, D, dtype=torch.float64, requires_grad=True)
-    leaves = [h, layer.get_parameter("vectors"), layer.get_parameter("bias")]
-    want = torch.autograd.grad(F.cross_entropy(score_all(layer, h), y), leaves)
-    found = torch.autograd.grad(layer(h, y), leaves)
-    for ours, theirs in zip(found, want, strict=True):
-        torch.testing.assert_close(ours.to_dense(), theirs)
 
 
 @every_layer

@@ -15,10 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmtool.neural import (
-    NCELoss,
-    SampledSoftmax,
-)
+from lmtool.neural import NCELoss, SampledSoftmax
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.nce import Noise, noise_distribution
 from tests import options

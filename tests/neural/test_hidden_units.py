@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import chosen, only_plain
 from lmtool.neural.forms import hidden_units as file
-from lmtool.neural.forms.hidden_units import NUMBERS, activated, hashed_dropout, hidden_units
+from lmtool.neural.forms.hidden_units import hashed_dropout, hidden_units
 from lmtool.system import parallel
 from tests.conftest import nplm
 
@@ -38,64 +37,6 @@ def network(dtype: torch.dtype = torch.float32, **settings: object) -> NPLM:
     return layer
 
 
-def of_norms(layer: NPLM) -> Iterator[nn.Parameter]:
-    for norm in layer.norms_of(0):
-        yield from norm.parameters()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("normalized", [True, False])
-@pytest.mark.parametrize("activation", Activation)
-def test_values_and_gradients_are_those_of_torch(activation: Activation, normalized: bool, dtype: torch.dtype) -> None:
-    torch.manual_seed(1)
-    layer = network(dtype, activation=activation, layer_norm=normalized)
-    z, weights = torch.randn(9, H, dtype=dtype), torch.randn(9, H, dtype=dtype)
-    leaves = [z.requires_grad_(), *of_norms(layer)]
-    torch.manual_seed(2)
-    ours = hidden_units(layer, z, 0)
-    found = [ours, *torch.autograd.grad((ours * weights).sum(), leaves)]
-    torch.manual_seed(2)
-    mask = kept(z.shape, 0.3, file._draw())
-    theirs = FUNCTIONS[activation](z if layer.norms is None else layer.norms[0](z)) * mask / 0.7
-    want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
-    assert 0 < mask.float().mean() < 1
-    assert len(want) == (4 if normalized else 2)
-    tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
-    for one, other in zip(found, want, strict=True):
-        torch.testing.assert_close(one, other, **tolerance)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("normalized", [True, False])
-@pytest.mark.parametrize("activation", Activation)
-def test_gated_values_and_gradients(activation: Activation, normalized: bool, dtype: torch.dtype) -> None:
-    torch.manual_seed(1)
-    layer = network(dtype, activation=activation, layer_norm=normalized, gated=True)
-    z, weights = torch.randn(9, 2 * H, dtype=dtype), torch.randn(9, H, dtype=dtype)
-    leaves = [z.requires_grad_(), *of_norms(layer)]
-    torch.manual_seed(2)
-    ours = hidden_units(layer, z, 0)
-    found = [ours, *torch.autograd.grad((ours * weights).sum(), leaves)]
-    torch.manual_seed(2)
-    mask = kept(torch.Size((9, H)), 0.3, file._draw())
-    x, y = z[:, :H], z[:, H:]
-    if layer.norms is not None and layer.gate_norms is not None:
-        x, y = layer.norms[0](x), layer.gate_norms[0](y)
-    theirs = FUNCTIONS[activation](x) * y * mask / 0.7
-    want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
-    assert len(want) == (6 if normalized else 2)
-    tolerance = {"rtol": 1e-11, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 2e-5}
-    for one, other in zip(found, want, strict=True):
-        torch.testing.assert_close(one, other, **tolerance)
-
-
-def test_a_gate_by_hand() -> None:
-    layer = network(hidden_dim=2, dropout=0.0, gated=True, activation=Activation.relu)
-    z = torch.tensor([[-1.0, 3.0, 2.0, -5.0]])  # relu: 0 and 3, times 2 and -5
-    for units in (hidden_units(layer, z, 0), layer.units(z, 0)):
-        assert units.tolist() == [[0.0, -15.0]]
-
-
 def test_literal_values() -> None:
     z = torch.tensor([[-1.0, 0.0, 2.0]])
     want = {
@@ -109,15 +50,6 @@ def test_literal_values() -> None:
         layer = network(hidden_dim=3, dropout=0.5, activation=activation).eval()
         for units in (hidden_units(layer, z, 0), layer.units(z, 0)):
             torch.testing.assert_close(units, torch.tensor([values]).float())
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_activations_and_their_slopes(activation: Activation) -> None:
-    z = torch.linspace(-3, 3, 60, dtype=torch.float64).view(4, 15).requires_grad_()
-    a = FUNCTIONS[activation](z)
-    (want,) = torch.autograd.grad(a.sum(), z)
-    torch.testing.assert_close(activated(z.detach(), NUMBERS[activation]), a.detach())
-    torch.testing.assert_close(activated(z.detach(), NUMBERS[activation], slope=True), want)
 
 
 def test_where_nothing_is_gained_torch_computes_it() -> None:
@@ -179,19 +111,3 @@ def test_threads_do_not_change_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(4)
         found.append(hidden_units(layer, z, 0))
     assert torch.equal(*found)
-
-
-@pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("normalized", [True, False])
-def test_without_loops_it_is_torch(normalized: bool, gated: bool) -> None:
-    torch.manual_seed(1)
-    layer = network(torch.float64, hidden_dim=6, dropout=0.5, layer_norm=normalized, gated=gated)
-    z = torch.randn(4, 12 if gated else 6, dtype=torch.float64)
-    ours = hidden_units(layer.eval(), z, 0)
-    plain = layer.units(z, 0)
-    torch.testing.assert_close(plain, ours)
-    torch.manual_seed(2)
-    with only_plain():
-        dropped = layer.train().units(z, 0)
-    assert 0 < (dropped == 0).sum() < dropped.numel()
-    torch.testing.assert_close(dropped[dropped != 0], 2 * plain[dropped != 0])

@@ -101,9 +101,3 @@ def test_runs_do_what_tensors_do(
 ) -> None:
     monkeypatch.setattr(parallel._here, "threads", threads)
     require_as_plain(contexts(beginnings), words, sparse=sparse)
-
-
-def test_the_gradient_of_runs_is_autograds() -> None:
-    vectors, factors = values()
-    ids = contexts(BROKEN)
-    assert torch.autograd.gradcheck(lambda v, a: history(of(a, 2), ids, v, False), (vectors, factors))

@@ -166,11 +166,6 @@ def test_which_trainings_are_made_of_them() -> None:
     assert (network_step(large, 0.0, 1 << 12, 1.0) is None) == tiles.available()
 
 
-def test_only_plain_makes_none_of_them() -> None:
-    with only_plain():
-        assert network_step(model(), 0.0, 7, 1.0) is None
-
-
 def test_the_settings_of_the_optimizer_reach_it() -> None:
     def step_of(optim: OptimConfig) -> Any:
         return make_step(model(), Plan(training(max_grad_norm=0.5), optim, CONSTANT, 5, {}), [], 7)

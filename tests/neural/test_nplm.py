@@ -35,16 +35,6 @@ def test_nplm_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([[math.tanh(1.5), 1.0, 2.0], [math.tanh(4.5), 2.0, 2.0]]))
 
 
-def test_a_second_layer_adds_to_the_first() -> None:
-    encoder = NPLM(nplm(context_size=1, embedding_dim=1, hidden_dim=1, layers=2), 2, tied=False)
-    set_to(encoder.embedding.weight, [[1.0], [2.0]])
-    for layer, factor in zip(encoder.layers, (0.5, 2.0), strict=True):
-        set_to(layer.weight, [[factor]])
-        set_to(layer.bias, [0.0])
-    first = math.tanh(0.5)
-    assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first))
-
-
 def test_a_gate_by_hand() -> None:
     # a = tanh(x / 2) (3 x + 1), then tanh(2 a) (a - 1) + a
     encoder = NPLM(nplm(context_size=1, embedding_dim=1, hidden_dim=1, layers=2, gated=True), 1, tied=False)
@@ -94,23 +84,6 @@ def test_what_is_left_open_is_decided_by_the_text(unit: Unit, tokens: int, want:
     config = nplm(fofe_window=None, across_sentences=False)
     config.fill_in(unit, tokens)
     assert (config.fofe_window, config.across_sentences) == (want[0], False)
-
-
-def test_without_layers_the_embeddings_go_on() -> None:
-    encoder = NPLM(nplm(layers=0, direct_connections=True), 5, tied=False)
-    contexts = torch.tensor([[0, 1, 4]])
-    torch.testing.assert_close(encoder(contexts), encoder.embedding.weight[[0, 1, 4]].reshape(1, -1))
-    assert encoder.output_dim == 18
-
-
-def test_a_projection_is_a_linear_map_of_all() -> None:
-    encoder = NPLM(nplm(direct_connections=True, projection_dim=5), 5, tied=False)
-    plain = NPLM(nplm(direct_connections=True), 5, tied=False)
-    plain.load_state_dict(encoder.state_dict(), strict=False)
-    contexts = torch.tensor([[0, 1, 4]])
-    want = plain(contexts) @ encoder.project.weight.T + encoder.project.bias
-    torch.testing.assert_close(encoder(contexts), want)
-    assert encoder.output_dim == 5
 
 
 def test_lbl_by_hand() -> None:

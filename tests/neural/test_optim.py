@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    MorinBengioNodes,
+    NCELoss,
+    SampledSoftmax,
+)
 from lmtool.neural.forms import only_plain
 from lmtool.neural.optimizers import base, rows
 from lmtool.neural.optimizers.base import ParameterGroups, RowOptimizer, clip_gradients, without_compiler
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.rows import rows_of
+from lmtool.trees import huffman_tree
+from tests import options
+from tests.conftest import nplm
 
 Make = Callable[[list[nn.Parameter]], RowOptimizer]
 ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer]]] = {
@@ -24,6 +39,9 @@ ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer
         lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
         lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
     ),
+    "sgd, l2": (lambda p: RowSGD(p, 0.1, l2=0.3), lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.3)),
+    "adagrad, l2": (lambda p: RowAdagrad(p, 0.1, l2=0.3), lambda p: torch.optim.Adagrad(p, 0.1, weight_decay=0.3)),
+    "adam, l2": (lambda p: RowAdam(p, 0.1, l2=0.3), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.3)),
     "adam that catches up": (
         lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, correct_skipped_steps=True),
         lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
@@ -134,39 +152,6 @@ def test_adam_catches_up_by_hand(compiled: bool) -> None:
     assert weight.detach()[2].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("every", [1, 3, 30])
-def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
-    # A row has a gradient in one of `every` steps. Without catching up it moves lr each time; dense Adam by the mean.
-    ways = {}
-    for name in ("dense", "catches up", "by itself"):
-        weight = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
-        settings = dict(lr=0.01, betas=(0.9, 0.99))
-        optimizer = (
-            torch.optim.Adam([weight], **settings)
-            if name == "dense"
-            else RowAdam([weight], **settings, correct_skipped_steps=name == "catches up")
-        )
-        torch.manual_seed(0)
-        for step in range(40 * every):
-            gradient = float(1 + torch.rand(())) if step % every == 0 else 0.0
-            with_gradients(weight, {1: 1.0} | ({0: gradient} if gradient else {}))
-            if name == "dense":
-                weight.grad = weight.grad.to_dense()
-            optimizer.step()
-        ways[name] = -weight.detach()[0, 0].item()
-    assert ways["catches up"] == pytest.approx(ways["dense"], rel=0.12)
-    if every > 1:
-        assert ways["by itself"] < 0.6 * ways["dense"]
-
-
-def test_vectors_of_one_dimension_and_float32() -> None:
-    bias = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
-    optimizer = RowSGD([bias], lr=0.5)
-    bias.grad = torch.sparse_coo_tensor(torch.tensor([[2, 0]]), torch.tensor([1.0, 2.0]), (3,), check_invariants=False)
-    optimizer.step()
-    assert bias.tolist() == [0.0, 2.0, 2.5]
-
-
 def test_clipping_by_the_norm_of_all() -> None:
     # Gradients (3, 0; 0, 0) and 4 have the norm 5; scaled to 1 they are 0.6 and 0.8.
     rows, dense = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(1))
@@ -232,22 +217,6 @@ def test_momentum_may_begin_later(compiled: bool) -> None:
         assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])
 
 
-def test_a_second_step_of_adagrad_and_momentum_by_hand() -> None:
-    # Gradients 3 and 4: s = 9 and 25; u = 3 and 0.5 * 3 + 4.
-    for make, wanted in (
-        (lambda p: RowAdagrad(p, lr=1.0, eps=0.5), 10 - 3 / 3.5 - 4 / 5.5),
-        (lambda p: RowSGD(p, lr=1.0, momentum=0.5), 10 - 3 - 5.5),
-    ):
-        weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
-        optimizer = make([weight])
-        for gradient in (3.0, 4.0):
-            weight.grad = torch.sparse_coo_tensor(
-                torch.tensor([[1]]), torch.tensor([[gradient]], dtype=torch.float64), (2, 1), check_invariants=False
-            )
-            optimizer.step()
-        assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_a_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(name: str) -> None:
     def step(weight: nn.Parameter, optimizer: torch.optim.Optimizer, ids: torch.Tensor) -> None:
@@ -269,7 +238,11 @@ def test_a_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(name: st
         assert loaded.dtype == value.dtype and torch.equal(loaded, value)
     # torch would take the type of the weights, in which a count ends at 2^24, or at 2^8 in bfloat16.
     counts = [value for value in other.state[second].values() if not value.is_floating_point()]
-    assert [value.dtype for value in counts] == [torch.int32] * {"adam": 1, "adam that catches up": 2}.get(name, 0)
+    assert [value.dtype for value in counts] == [torch.int32] * {
+        "adam": 1,
+        "adam, l2": 1,
+        "adam that catches up": 2,
+    }.get(name, 0)
     for some in ids[5:]:
         step(first, optimizer, some)
         step(second, other, some)
@@ -319,3 +292,116 @@ def test_groups_are_iterable_as_those_of_torch() -> None:
     assert list(groups) == [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
     optimizer = torch.optim.RMSprop(groups, lr=0.1, weight_decay=0.3)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3, 0.0]
+
+
+# Weight decay spares biases and gains by the role that module and name give them, not by their shapes
+
+
+def spared(model: nn.Module) -> set[str]:
+    """Return the names of the parameters in groups without weight decay."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = list(ParameterGroups.of(model.parameters(), model))
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(names)
+    return {names[id(p)] for group in groups if "weight_decay" in group for p in group["params"]}
+
+
+def old_weight_norm(module: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch has another form of it since 2.0
+        return torch.nn.utils.weight_norm(module)
+
+
+class Gated(nn.Module):
+    """A gated convolution as Dauphin et al. (2017) have it, with a gain `[2 H, 1, 1]`."""
+
+    def __init__(self, normalize: Callable[[nn.Module], nn.Module]) -> None:
+        super().__init__()
+        self.convolution = normalize(nn.Conv1d(3, 8, 2))
+
+
+class LowRank(nn.Module):
+    """The product of two matrices `[R, 1]` and `[1, C]`, of which neither is a gain."""
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return left @ right
+
+    def right_inverse(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return weight[:, :1].clone(), weight[:1].clone()
+
+
+class Custom(nn.Module):
+    """Parameters of several dimensions that are gains and biases by their names, or because the module says so."""
+
+    decays: ClassVar[dict[str, bool]] = {"mixing": False, "scale_map": True}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(8, 1, 1))
+        self.position_bias = nn.Parameter(torch.zeros(4, 7))
+        self.bias_table = nn.Parameter(torch.zeros(4, 7))
+        self.mixing = nn.Parameter(torch.ones(2, 5))
+        self.scale_map = nn.Parameter(torch.ones(2, 5))
+        self.kernel = nn.Parameter(torch.ones(8, 1, 1))
+        self.unbiased = nn.Parameter(torch.ones(3, 3))
+
+
+def test_a_gain_of_weight_norm() -> None:
+    found = spared(Gated(parametrizations.weight_norm))
+    assert found == {"convolution.parametrizations.weight.original0", "convolution.bias"}
+    assert spared(Gated(old_weight_norm)) == {"convolution.weight_g", "convolution.bias"}
+    # The module itself, its gain `[4, 1]` as many numbers as a row of the matrix.
+    assert spared(parametrizations.weight_norm(nn.Linear(4, 4))) == {"parametrizations.weight.original0", "bias"}
+    assert spared(parametrizations.weight_norm(nn.Linear(4, 4), dim=None)) == {
+        "parametrizations.weight.original0",
+        "bias",
+    }
+
+
+def test_other_parametrizations() -> None:
+    layer = parametrizations.spectral_norm(nn.Linear(4, 6))
+    assert spared(layer) == {"bias"}
+    low_rank = nn.Linear(4, 6)
+    nn.utils.parametrize.register_parametrization(low_rank, "weight", LowRank(), unsafe=True)
+    assert spared(low_rank) == {"bias"}
+    biased = nn.Bilinear(2, 3, 4)
+    nn.utils.parametrize.register_parametrization(biased, "bias", nn.Identity())
+    assert spared(biased) == {"parametrizations.bias.original"}
+
+
+def test_layers_of_torch() -> None:
+    assert spared(nn.LayerNorm([3, 4])) == {"weight", "bias"}
+    assert spared(nn.RMSNorm([3, 4])) == {"weight"}
+    attention = nn.MultiheadAttention(4, 2, add_bias_kv=True)
+    assert spared(attention) == {"in_proj_bias", "bias_k", "bias_v", "out_proj.bias"}
+    # Vectors by shape, matrices by role.
+    assert spared(nn.Embedding(5, 1)) == set() and spared(nn.Linear(4, 1)) == {"bias"}
+    assert spared(nn.LSTM(2, 3)) == {"bias_ih_l0", "bias_hh_l0"}
+
+
+def test_a_custom_module() -> None:
+    assert spared(Custom()) == {"gain", "position_bias", "bias_table", "mixing"}
+
+
+def test_encoders() -> None:
+    of_norms = {f"{part}.0.{name}" for part in ("norms", "gate_norms") for name in ("weight", "bias")}
+    encoder = nplm(layer_norm=True, gated=True, fofe_window=9, tied=True).build(8, tied=True, sparse=False)
+    assert spared(encoder) == of_norms | {"layers.0.bias", "project.bias", "history.scale"}
+    for name in ("lbl, diagonal", "cbow"):
+        assert spared(options.encoder(name).build(8, tied=False, sparse=False)) == set()
+    assert spared(options.encoder("lstm").build(8, tied=False, sparse=False)) == {
+        "cells.0.bias_ih_l0",
+        "cells.0.bias_hh_l0",
+    }
+
+
+def test_output_layers() -> None:
+    counts = torch.arange(9, 0, -1)
+    tree = huffman_tree(counts.numpy())
+    nodes = MorinBengioNodes(4, torch.zeros(tree.nodes), hidden_dim=3, node_dim=2)
+    assert spared(FullSoftmax(4, counts)) == {"bias"}
+    assert spared(NCELoss(1, counts, noise=2, learn_normalizer=True)) == {"bias", "normalizer.bias"}
+    assert spared(SampledSoftmax(4, counts, samples=2)) == {"bias"}
+    assert spared(ClassSoftmax(4, counts, torch.arange(9) // 3)) == {"bias", "class_bias"}
+    assert spared(AdaptiveSoftmax(4, counts, cutoffs=[3])) == {"layer.head.bias"}
+    assert spared(HierarchicalSoftmax(4, tree, counts)) == {"nodes.bias"}
+    assert spared(nodes) == {"hidden.bias", "alpha", "beta"}

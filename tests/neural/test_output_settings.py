@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from torch import nn
 
+from lmtool.config.groups import EncoderConfig
+from lmtool.config.options import conf_dir
 from lmtool.config.training import Precision
 from lmtool.errors import UserError
 from lmtool.neural import (
@@ -18,10 +25,9 @@ from lmtool.neural import (
     HierarchicalSoftmax,
     NCELoss,
     SampledSoftmax,
+    build,
 )
-from lmtool.neural.forms import network_step
-from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.outputs.hierarchical import MorinBengioNodes
 from lmtool.neural.outputs.options import (
     AdaptiveOutput,
@@ -32,8 +38,9 @@ from lmtool.neural.outputs.options import (
     SampledOutput,
     SoftmaxOutput,
 )
+from lmtool.training.plan import learning_rate
+from lmtool.training.schedules import StepsSchedule
 from lmtool.trees import balanced_tree
-from tests import options
 from tests.conftest import nplm
 
 O, D = 9, 4  # noqa: E741
@@ -52,14 +59,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: AdaptiveOutput("adaptive", [5, 3], 4.0), "output.cutoffs=.*ascending"),
     (lambda: AdaptiveOutput("adaptive", [1, 1 << 63], 4.0), "output.cutoffs=.*below 2"),
     # Those that do not fit nine words.
-    (
-        lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None),
-        "output.cutoffs=.*to at most 8",
-    ),
-    (
-        lambda: AdaptiveOutput("adaptive", [3, 6], 2.5).build(D, COUNTS, None, None),
-        "div_value=2.5: must be at most 2,",
-    ),
+    (lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None), "output.cutoffs=.*to at most 8"),
+    (lambda: AdaptiveOutput("adaptive", [3, 6], 2.5).build(D, COUNTS, None, None), "div_value=2.5: must be at most 2,"),
     (lambda: ClassesOutput("classes", 10).build(D, COUNTS, None, None), "output.classes=10: at most 9"),
     (
         lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None),
@@ -118,16 +119,6 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
     assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
 
 
-@pytest.mark.parametrize("name", options.LAYERS)
-def test_hidden_has_the_type_and_the_dimension_of_the_weights(name: str) -> None:
-    layer = options.output_layer(name, D, COUNTS)
-    assert layer.log_dist(torch.zeros(2, D)).shape == (2, O) and layer.word_count == O
-    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.log_dist: h must be .*float64"):
-        layer.log_dist(torch.zeros(2, D, dtype=torch.float64))
-    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.forward: h must be .*\[2, 5\]"):
-        layer(torch.zeros(2, D + 1), torch.arange(2))
-
-
 def test_the_nodes_of_a_hierarchical_layer() -> None:
     dot = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, COUNTS, None, TREE)
     form = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 3).build(D, COUNTS, None, TREE)
@@ -140,59 +131,103 @@ def test_the_nodes_of_a_hierarchical_layer() -> None:
     torch.testing.assert_close(layer.log_dist(torch.zeros(1, D)).exp()[0], torch.tensor([0.7, 0.3]).double())
 
 
-def test_probabilities_have_columns_of_0_behind_the_words() -> None:
-    torch.manual_seed(0)
-    h = torch.randn(3, D)
-    full = FullSoftmax(D, COUNTS, nn.Parameter(torch.randn(O + 2, D)))
-    for layer in (full, AdaptiveSoftmax(D, COUNTS, cutoffs=[3])):
-        for width in (O, O + 1, 40):
-            p = layer.probabilities(h, width)
-            assert p.shape == (3, width) and (p[:, O:] == 0).all()
-            torch.testing.assert_close(p[:, :O], layer.log_dist(h).exp().to(p.dtype), atol=1e-6, rtol=1e-5)
-    assert full.word_vectors().shape == (O, D) and full.probabilities(h[:0], O).shape == (0, O)
+# The weights of encoders are counted before they are allocated
 
 
-def test_which_layers_a_network_step_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_step, "MAX_SCORES", 5 * O)
-    encoder = nplm().build(O + 1, tied=False, sparse=True)
-    dim = encoder.output_dim
-
-    def is_made(layer: OutputLayer, examples: int) -> bool:
-        return network_step.network_step(NeuralModel(encoder, layer, O + 1), 0.0, examples, None) is not None
-
-    assert [is_made(FullSoftmax(dim, COUNTS), examples) for examples in (5, 6)] == [True, False]  # more scores
-    for layer in (
-        FullSoftmax(dim, COUNTS, precision=Precision.bf16),
-        FullSoftmax(dim, COUNTS, nn.Parameter(torch.randn(O + 1, dim))),
-        type("Other", (FullSoftmax,), {})(dim, COUNTS),
-        NCELoss(dim, COUNTS, noise=2),
-    ):
-        assert not is_made(layer, 1)
-
-
-def test_what_a_custom_layer_is_given_is_checked() -> None:
-    class Even(OutputLayer):
-        """Two words of equal probability."""
-
-        def loss(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            """Compute ln 2."""
-            return h.sum() * 0 + torch.tensor(2.0).log()
-
-        def log_probs(self, h: torch.Tensor) -> torch.Tensor:
-            """Compute half and half."""
-            return torch.full((len(h), 2), 0.5, dtype=torch.float64).log()
-
-    layer, h = Even(), torch.zeros(2, D)
-    assert layer(h, [0, 1]).item() == pytest.approx(0.6931472)
-    assert layer.probabilities(h, 3).tolist() == [[0.5, 0.5, 0]] * 2
-    with pytest.raises(ValueError, match=r"Even.forward: h must have one example or more; got \[0, 4\]"):
-        layer(h[:0], torch.empty(0, dtype=torch.int64))
-    assert layer.log_prob(h[:0], torch.empty(0, dtype=torch.int64)).shape == (0,)
-    assert layer.top(h, 1)[0].shape == (2, 1) and layer.sample(h).shape == (2,) and layer.sample(h[:0]).shape == (0,)
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        # 10 words, vectors of 6; 3 x 6 numbers are read by 8 units, those by 8 more, and 5 by a projection.
+        (nplm(layers=2, projection_dim=5), 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5),
+        (nplm(layers=2, gated=True), 10 * 6 + 18 * 16 + 8 * 16),
+        (nplm(layers=0), 60),
+        (nplm(layers=0, projection_dim=5), 60 + 18 * 5),
+        (nplm(fofe_window=9, forgetting_factors=[0.5, 1.0]), 60 + 5 * 6 * 8),
+        (LblModel("lbl", 3, 6, None, 0.0, False), 60 + 3 * 36),
+        (LblModel("lbl", 3, 6, None, 0.0, True), 60 + 18),
+        (CbowModel("cbow", 3, 6, None, 0.0), 60),
+    ],
+)
+def test_weights_of_each_encoder(model: EncoderConfig, count: int) -> None:
+    assert model.weight_count(10) == count
+    # All but biases, norms and the 2 factors for each of 9 words and scales of 6 components of a history.
+    weights = [p for p in model.build(10, tied=False, sparse=False).parameters() if p.dim() > 1 and p.shape[0] != 2]
+    assert sum(p.numel() for p in weights) == count
 
 
-def test_vectors_that_do_not_fit_are_refused() -> None:
-    for shape in ((O - 1, D), (O, D + 1), (O,)):
-        for layer in (FullSoftmax, NCELoss, SampledSoftmax):
-            with pytest.raises(ValueError, match=f"{layer.__name__}: vectors"):
-                layer(D, COUNTS, nn.Parameter(torch.randn(shape)))
+def test_too_many_weights_are_refused_by_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nplm(layers=2, projection_dim=5)
+    monkeypatch.setattr(build, "memory_available", lambda: 4 * 308)
+    build.require_memory(model, 10)
+    monkeypatch.setattr(build, "memory_available", lambda: 4 * 308 - 1)
+    said = (
+        "model.embedding_dim=6, model.context_size=3, model.layers=2, model.hidden_dim=8, model.projection_dim=5: 308 "
+    )
+    with pytest.raises(UserError, match=said + "parameters with a vocabulary of 10 words"):
+        build.require_memory(model, 10)
+
+
+# Presets of conf/model start from nplm and say only what differs; any output layer goes with them
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    with initialize_config_dir(str(conf_dir()), version_base=None):
+        values = OmegaConf.to_container(compose("train", overrides=list(overrides)))
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "output", "tree"),
+    [
+        ("skip_layer", {"direct_connections": True}, "softmax", None),
+        ("hsoftmax", {"dropout": 0.5, "input_dropout": 0.2}, "hierarchical", "union"),
+        ("nce", {"dropout": 0.35}, "nce", None),
+    ],
+)
+def test_what_a_preset_changes(preset: str, changes: dict[str, object], output: str, tree: str | None) -> None:
+    found, plain = composed(f"model={preset}"), composed("model=nplm")
+    assert found["model"] == plain["model"] | changes
+    assert found["output"]["kind"] == output and (found["tree"]["kind"] if tree else found.get("tree")) == tree
+    assert all(found[name] == plain[name] for name in ("optim", "schedule", "training"))
+
+
+@pytest.mark.parametrize("name", ["mikolov2010", "zaremba2014_medium", "merity2018"])
+def test_recurrent_networks_of_papers(name: str, lmtool: Callable[..., str]) -> None:
+    small = ["model.embedding_dim=8", "model.hidden_dim=8", "training.epochs=2", "training.batch_size=4"]
+    lmtool("train", f"+experiment={name}", "data=toy", *small, "hydra.run.dir=run")
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    trained, evaluated = (json.loads(Path(run, "result.json").read_text()) for run in ("run", "eval"))
+    assert evaluated["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mikolov2010", "zaremba2014_medium", "merity2018"])
+def test_networks_of_papers_do_not_follow_the_defaults(name: str) -> None:
+    own, plain = (OmegaConf.load(conf_dir() / each) for each in (f"experiment/{name}.yaml", "model/lstm.yaml"))
+    follow = {"defaults", "kind", "cell", "context_size", "across_sentences"}
+    assert own.model.keys() == plain.keys() - follow
+    assert {"epochs", "minutes", "batch_size", "bptt", "evaluate_every", "max_grad_norm"} <= own.training.keys()
+    groups = {key for entry in own.defaults for key in entry}
+    assert groups == {f"override /{group}" for group in ("data", "model", "output", "optim", "schedule")}
+
+
+def test_the_rate_of_zaremba_falls_by_a_sixth_after_each_epoch_from_the_sixth_on() -> None:
+    settings = composed("+experiment=zaremba2014_medium")["schedule"]
+    schedule = StepsSchedule("steps", 0.0, settings["milestones"], settings["gamma"])
+    rates = [learning_rate(schedule, 35.0, done=(epoch - 0.5) / 39, steps=0) for epoch in range(1, 40)]
+    assert rates == pytest.approx([35 * 1.2 ** -max(0, epoch - 6) for epoch in range(1, 40)], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "output", "tree"),
+    [
+        (["model=hsoftmax", "output=nce"], "nce", None),
+        (["model=nce", "output=softmax"], "softmax", None),
+        (["model=skip_layer", "output=hierarchical", "tree=brown"], "hierarchical", "brown"),
+        (["+experiment=ptb_hsoftmax"], "hierarchical", "clusters"),
+        (["+experiment=ptb_hsoftmax", "tree=huffman"], "hierarchical", "huffman"),
+    ],
+)
+def test_the_output_of_a_preset_can_be_another(overrides: list[str], output: str, tree: str | None) -> None:
+    found = composed(*overrides)
+    assert found["output"]["kind"] == output and (found["tree"]["kind"] if tree else found.get("tree")) == tree

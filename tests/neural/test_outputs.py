@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,19 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural import (
-    AdaptiveSoftmax,
-    ClassSoftmax,
-    DotNodes,
-    FullSoftmax,
-    HierarchicalSoftmax,
-    MorinBengioNodes,
-    NCELoss,
-    SampledSoftmax,
-)
+from lmtool.neural import AdaptiveSoftmax, FullSoftmax, HierarchicalSoftmax, MorinBengioNodes, NCELoss, SampledSoftmax
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs import adaptive, hierarchical, softmax
-from lmtool.neural.outputs.nce import Noise
 from lmtool.system import arrays
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
@@ -75,8 +65,21 @@ def test_gradients_and_distributions(name: str) -> None:
     torch.testing.assert_close(layer.log_prob(h, y), dist.gather(1, y[:, None])[:, 0])
     several = torch.randint(0, words, (B, 4))
     torch.testing.assert_close(layer.log_prob(h, several), dist.gather(1, several))
-    if layer.loss_is_log_prob:
-        torch.testing.assert_close(layer(h, y), -layer.log_prob(h, y).mean())
+    if not layer.loss_is_log_prob:  # in training the loss is of drawn words
+        layer.eval()
+    before = torch.get_rng_state()
+    losses = {how: layer(h, y, reduction=how) for how in ("none", "mean", "sum")}
+    assert torch.equal(torch.get_rng_state(), before), "nothing is drawn"
+    for how, wanted in {"none": -layer.log_prob(h, y), "mean": -layer.log_prob(h, y).mean()}.items():
+        torch.testing.assert_close(losses[how], wanted)
+    torch.testing.assert_close(losses["sum"], B * losses["mean"])
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if not re.search("one word|adaptive|morin_bengio", name)])
+def test_starts_at_the_unigram_distribution(name: str) -> None:
+    """Of half an occurrence more on each side of a node, or of each word."""
+    dist = output_layer(name, D, 1000 * COUNTS).log_dist(torch.zeros(1, D))[0].exp()
+    torch.testing.assert_close(dist, COUNTS / COUNTS.sum(), atol=1e-4, rtol=0)
 
 
 @pytest.mark.usefixtures("_both")
@@ -163,53 +166,6 @@ def test_by_hand() -> None:
     assert layer(torch.ones(1, 1), torch.tensor([2])).item() == pytest.approx(-math.log(up / 2))
 
 
-def test_starts_at_the_unigram_distribution() -> None:
-    for tree in (TREE, random_tree(O, 1)):
-        dist = HierarchicalSoftmax(D, tree, 1000 * COUNTS).log_dist(torch.zeros(1, D))[0].exp()
-        torch.testing.assert_close(dist, COUNTS / COUNTS.sum(), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("tree", [TREE, balanced_tree(np.arange(O)), random_tree(O, 5)])
-def test_on_any_tree_it_can_be_any_distribution(tree: Tree) -> None:
-    want = torch.distributions.Dirichlet(torch.full((O,), 0.3)).sample()
-    layer = HierarchicalSoftmax(1, tree)
-    fit = torch.optim.LBFGS(
-        layer.parameters(), max_iter=500, tolerance_grad=1e-13, tolerance_change=0, line_search_fn="strong_wolfe"
-    )
-    h, every = torch.ones(O, 1), torch.arange(O)
-
-    def closure() -> Tensor:
-        fit.zero_grad()
-        pairs, signs = layer.paths_to(every)
-        each = F.softplus(layer.nodes.scores_of(h, pairs) * -signs)
-        loss = (each * want[pairs.owner]).sum()
-        loss.backward()
-        return loss
-
-    fit.step(closure)
-    torch.testing.assert_close(layer.log_dist(torch.ones(1, 1))[0].exp(), want, atol=1e-6, rtol=0)
-
-
-def test_the_model_of_the_notebook() -> None:
-    # Morin & Bengio's: 42 words, context 3 of 10 numbers, hidden 16, node embeddings of 16.
-    from lmtool.neural.encoders.nplm import NPLM
-    from tests.conftest import nplm
-
-    encoder = NPLM(nplm(embedding_dim=10, layers=0), 42, tied=False)
-    own = MorinBengioNodes(encoder.output_dim, torch.zeros(41), hidden_dim=16, node_dim=16)
-    groups = {
-        "embeddings": encoder.embedding.weight.numel(),
-        "W": own.hidden.weight.numel(),
-        "U": own.node_map.weight.numel(),
-        "c": own.hidden.bias.numel(),
-        "beta": own.beta.numel(),
-        "nodes": own.nodes.numel() + own.alpha.numel(),
-    }
-    assert groups == {"embeddings": 420, "W": 480, "U": 256, "c": 16, "beta": 16, "nodes": 697}
-    whole = nn.ModuleList([encoder, HierarchicalSoftmax(encoder.output_dim, balanced_tree(np.arange(42)), nodes=own)])
-    assert sum(parameter.numel() for parameter in whole.parameters()) == 1885
-
-
 @pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("hierarchical")])
 def test_top_and_samples_by_descent(name: str) -> None:
@@ -222,14 +178,6 @@ def test_top_and_samples_by_descent(name: str) -> None:
     drawn = layer.sample(h[:1].expand(20_000, D))
     share = drawn.bincount(minlength=dist.shape[1]) / 20_000
     torch.testing.assert_close(share, dist[0].exp(), atol=0.015, rtol=0)
-
-
-@pytest.mark.usefixtures("_both")
-@pytest.mark.parametrize("name", ["hierarchical, one word", "hierarchical, morin_bengio, one word"])
-def test_a_vocabulary_of_one_word(name: str) -> None:
-    layer, h = output_layer(name, D, COUNTS), torch.randn(2, D)
-    assert layer.log_dist(h).tolist() == [[0.0], [0.0]] and layer.sample(h).tolist() == [0, 0]
-    assert layer.top(h, 3)[0].tolist() == [[0], [0]] and layer(h, torch.zeros(2).long()).item() == 0
 
 
 @pytest.mark.usefixtures("_both")
@@ -250,32 +198,6 @@ def test_scores_of_morin_bengio_by_hand() -> None:
 
 
 # Noise-contrastive estimation
-
-
-def test_its_gradient_tends_to_that_of_the_likelihood() -> None:
-    # Expected noise of k words: each word k q times; uniform q = 1/O, so k = m O is each word m times. Scores that are
-    # normalized, h = 0: the gradient of b is then that of -log p except for a remainder that falls as 1 / k.
-    layer, y = NCELoss(D, COUNTS, noise=O, power=0.0), torch.tensor([0, 3, 3, 20])
-    with torch.no_grad():
-        layer.bias.copy_((torch.randn(O)).log_softmax(0))
-    h = torch.zeros(len(y), D)
-    want = layer.bias.detach().exp() - y.bincount(minlength=O) / len(y)
-    apart = []
-    for m in (1, 10, 100, 1000):
-        layer.zero_grad()
-        layer.log_kq.fill_(math.log(m * O / O))
-        layer.loss_with(h, y, torch.arange(O).repeat(m)).backward()
-        apart.append((layer.bias.grad - want).norm().item())
-    ratios = [a / b for a, b in pairwise(apart)]
-    assert apart[0] > 0.02 and apart[-1] < 1e-4 and 8 < ratios[-1] < 12, apart
-
-
-def test_nce_by_hand() -> None:
-    # Two words, q = (0.75, 0.25) from counts 1 and 0 with half a word each; k = 1, h = 0, b = log q: the scores less
-    # log k q are 0.
-    layer = NCELoss(1, torch.tensor([1, 0]), noise=1)
-    loss = layer.loss_with(torch.zeros(1, 1), torch.tensor([0]), torch.tensor([1]))
-    assert loss.item() == pytest.approx(2 * math.log(2))
 
 
 COUNTED = torch.tensor([8, 3, 0])  # with half a word each (0.68, 0.28, 0.04); the square roots' shares are below
@@ -319,33 +241,10 @@ def test_unnormalized_scores_and_their_log_z() -> None:
 
 
 @pytest.mark.parametrize(("make", "name"), [(NCELoss, "noise"), (SampledSoftmax, "samples")])
-def test_more_noise_than_words_is_refused(make: Callable[..., nn.Module], name: str) -> None:
-    for wrong in (0, O + 1):
-        with pytest.raises(ValueError, match=f"{name}={wrong}: must be from 1 to {O}"):
-            make(D, COUNTS, **{name: wrong})
-
-
-@pytest.mark.parametrize(("make", "name"), [(NCELoss, "noise"), (SampledSoftmax, "samples")])
 @pytest.mark.parametrize("power", [None, "1", math.nan])
 def test_a_power_must_be_a_finite_number(make: Callable[..., nn.Module], name: str, power: object) -> None:
     with pytest.raises(ValueError, match=r"^power must be a finite number; got "):
         make(D, COUNTS, **{name: 3}, power=power)
-
-
-def test_the_sampled_softmax_tends_to_the_softmax() -> None:
-    # Each word drawn m times from the uniform distribution: with p of the softmax the loss is log(1 + m / p), and its
-    # gradient that of -log p times m / (m + p).
-    layer, full = SampledSoftmax(D, COUNTS, samples=O, power=0.0), FullSoftmax(D, COUNTS)
-    full.load_state_dict(layer.state_dict())
-    h, y = torch.randn(1, D), torch.tensor([3])
-    p = full.log_prob(h, y).exp()
-    full(h, y).backward()
-    for m in (1, 10):
-        layer.zero_grad()
-        loss = layer.loss_with(h, y, torch.arange(O).repeat(m))
-        torch.testing.assert_close(loss, (1 + m / p).log().mean())
-        loss.backward()
-        torch.testing.assert_close(layer.bias.grad, full.bias.grad * m / (m + p))
 
 
 def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
@@ -372,22 +271,6 @@ def test_alias_table() -> None:
             AliasTable(np.array(wrong))
 
 
-def test_draws_of_noise_have_its_distribution() -> None:
-    log_q = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0]).log()
-    noise = Noise(log_q)
-    drawn = noise.draw(40_000, 2)
-    assert drawn.shape == (40_000, 2) and drawn.dtype == torch.int64
-    share = drawn.flatten().bincount(minlength=5) / drawn.numel()
-    assert share[1] == share[4] == 0
-    torch.testing.assert_close(share, log_q.exp(), atol=0.005, rtol=0)
-    torch.testing.assert_close(noise.log_q.exp(), log_q.exp())
-    assert noise.log_q[1].item() == pytest.approx(-63 * math.log(2))  # of a word that is never drawn
-    torch.manual_seed(7)
-    again = noise.draw(10)
-    torch.manual_seed(7)
-    assert torch.equal(noise.draw(10), again)
-
-
 def test_cutoffs() -> None:
     assert adaptive.default_cutoffs(10_000) == [2000, 5000]
     assert adaptive.default_cutoffs(1_000_000) == [20_000, 50_000]
@@ -397,13 +280,6 @@ def test_cutoffs() -> None:
             AdaptiveSoftmax(D, COUNTS, cutoffs=wrong)
     with pytest.raises(ValueError, match=r"div_value=4.0: must be at most 2\.45"):
         AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=4.0)
-
-
-def test_classes_start_at_the_unigram_distribution() -> None:
-    layer = ClassSoftmax(D, 1000 * COUNTS, torch.arange(O) % 4)
-    torch.testing.assert_close(layer.log_dist(torch.zeros(1, D))[0].exp(), COUNTS / COUNTS.sum(), atol=1e-5, rtol=0)
-    with pytest.raises(ValueError, match="none empty"):
-        ClassSoftmax(D, COUNTS, torch.arange(O) // 5 * 2)
 
 
 @pytest.mark.usefixtures("_both")
@@ -452,11 +328,6 @@ def test_scores_of_targets_and_of_other_words_by_hand() -> None:
     targets, others = layer.target_and_other_scores(h, y, torch.tensor([[0, 2], [1, 0]]))
     assert targets.tolist() == [0.5, 8.0] and others.tolist() == [[3.25, 1.0], [1.5, 2.25]]
     assert layer.scores(h, torch.tensor([0, 1])).tolist() == [3.25, 1.5]
-
-
-def test_dot_nodes_are_made_of_vectors_and_odds() -> None:
-    own = DotNodes(D, torch.tensor([0.5, -0.5]))
-    torch.testing.assert_close(own.all_scores(torch.zeros(1, D)), torch.tensor([[0.5, -0.5]]))
 
 
 def of_counts(name: str, counts: Tensor) -> Callable[[], nn.Module]:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from lmtool.config.verbs import Likeness
@@ -27,7 +25,6 @@ from lmtool.neural import (
     Encoder,
     FullSoftmax,
     HierarchicalSoftmax,
-    MorinBengioNodes,
     NCELoss,
     RowAdagrad,
     RowAdam,
@@ -37,7 +34,6 @@ from lmtool.neural import (
 )
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.rows import pairs_of
 from lmtool.neural.word_vectors import nearest
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees import (
@@ -55,7 +51,7 @@ from lmtool.trees import (
     write_tree,
 )
 from tests.conftest import ROOT, nplm
-from tests.shape_walks import COUNTS, OPTIMIZERS, TREE, D, O, outcome, output_layer, walk_optimizer
+from tests.shape_walks import COUNTS, OPTIMIZERS, TREE, D, O, walk_optimizer
 
 CHECKS = (
     "neural/checks",
@@ -99,43 +95,6 @@ def test_checks_are_no_assertions(name: str) -> None:
     """`python -O` leaves assertions out."""
     tree = ast.parse((ROOT / "lmtool" / f"{name}.py").read_text())
     assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-
-
-@given(st.data())
-@settings(max_examples=50, deadline=None)
-def test_any_shape_type_and_range(data: st.DataObject) -> None:
-    layer = output_layer(data.draw(st.sampled_from(["softmax, large", "hierarchical", "nce, own noise", "classes"])))
-    words = layer.word_count or 1
-    sizes = st.lists(st.integers(0, 7), max_size=3)
-    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.int64]))
-    h = torch.zeros(data.draw(sizes | st.just([3, D])), dtype=dtype)
-    ids = st.integers(0, words - 1) | st.integers(-(2**63), 2**63 - 1)
-    y = torch.full(data.draw(sizes | st.just([3])), data.draw(ids))
-    fits = dtype == torch.float32 and h.dim() == 2 and h.shape[1] == D and y.shape == h.shape[:1] != (0,)
-    fits = fits and bool(((y >= 0) & (y < words)).all())
-    assert isinstance(outcome(layer, h, y), str) != fits
-
-
-def test_widened_hidden_has_its_gradient() -> None:
-    layer, h = HierarchicalSoftmax(D, TREE, COUNTS), torch.ones(2, D, dtype=torch.bfloat16, requires_grad=True)
-    layer(h, torch.tensor([1, 2])).backward()
-    assert h.grad is not None and h.grad.dtype == torch.bfloat16 and bool(h.grad.any())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = layer(nn.Linear(4, D)(torch.ones(2, 4)), torch.tensor([1, 2]))
-    assert loss.dtype == torch.float32
-
-
-NODES = DotNodes(D, torch.zeros(O - 1))
-FORMS = [NODES, MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=5, node_dim=4)]
-
-
-@pytest.mark.parametrize("nodes", FORMS, ids=["dot", "morin_bengio"])
-def test_scores_of_nodes(nodes: DotNodes | MorinBengioNodes) -> None:
-    h, rows = torch.ones(2, D), torch.tensor([[0, 3], [21, 0]])
-    pairs = pairs_of(rows)
-    torch.testing.assert_close(nodes.scores_of(h, pairs), nodes.all_scores(h).gather(1, rows).flatten())
-    with pytest.raises(ValueError, match="all_scores: h must be"):
-        nodes.all_scores(h[0])
 
 
 def cell(rows: int, dim: int) -> nn.Parameter:
@@ -217,24 +176,6 @@ def test_what_is_refused(error: str) -> None:
 def test_counts_may_be_a_list_or_an_array() -> None:
     for counts in ([3, 1], np.array([3, 1]), torch.tensor([3.0, 1.0])):
         torch.testing.assert_close(FullSoftmax(D, counts).bias.exp(), torch.tensor([0.7, 0.3]))  # type: ignore[arg-type]
-
-
-def test_momentum_that_is_switched_on_later() -> None:
-    # Without momentum the state has no rows, which the compiled loop would then have written to.
-    weight = cell(2, 1)
-    optimizer = RowSGD([weight], lr=1.0)
-    for momentum in (0.0, 0.5, 0.5):
-        optimizer.param_groups[0]["momentum"] = momentum
-        weight.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 1), (2, 1), check_invariants=True)
-        optimizer.step()
-    assert weight.tolist() == [[0.0], [-1 - 1 - 1.5]]
-
-
-def test_one_parameter_can_be_clipped() -> None:
-    parameter = nn.Parameter(torch.zeros(2))
-    parameter.grad = torch.tensor([3.0, 4.0])
-    assert clip_gradients(parameter, 1.0).item() == 5
-    torch.testing.assert_close(parameter.grad, torch.tensor([0.6, 0.8]))
 
 
 # Trees

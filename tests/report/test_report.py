@@ -213,7 +213,7 @@ def test_names_are_escaped(runs: Path, lmtool: Run) -> None:
     page = page_of(Path("page"))
     assert page.titles[0] == f"lmtool report: {name}" and "b" not in page.tags
     assert {path.name for path in Path("page").glob("*.png")} == {
-        *("curves-nplm-b-x-a.png", "map-nplm-b-x-a.png", "weights-mix-b-x-a.png"),
+        *("curves-nplm-b-x-a.png", "map-nplm-b-x-a.png", "weights-mix-b-x-a.png")
     }
 
 

@@ -343,12 +343,12 @@ def test_a_second_signal_of_the_same_kind_ends_at_once() -> None:
 
 
 def test_killed_where_it_writes_checkpoints(tmp_path: Path) -> None:
-    """Right before and right after a checkpoint gets its name; `./scripts/fuzz kills` kills at random moments."""
+    """Also right before and right after a checkpoint gets its name."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}", "TMPDIR": str(tmp_path)}
-    line = [sys.executable, "-m", "fuzzing", "checkpoint-nce", "60", "1", "--cases", "3"]
+    line = [sys.executable, "-m", "fuzzing", "nce", "60", "1", "--cases", "3"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "| checkpoint-nce | 1 | 3 | 0 |" in done.stdout
+    assert "| nce | 1 | 3 | 0 |" in done.stdout
 
 
 def test_metrics_are_on_the_disk_before_the_checkpoint_that_continues_them(

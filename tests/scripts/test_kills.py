@@ -163,7 +163,7 @@ def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path) 
 def test_every_kind_has_a_command(kills: Any) -> None:
     from kills.kinds import CAMPAIGNS
 
-    assert {"torchrun", "checkpoint-nce", "power-tree", "full-nplm", "read-only-report"} < CAMPAIGNS.keys()
+    assert {"torchrun", "nce", "power-tree", "size-nplm", "eight-sweep"} < CAMPAIGNS.keys()
 
 
 def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:

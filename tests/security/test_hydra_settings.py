@@ -22,7 +22,7 @@ from tests.conftest import Run
 TRAIN = ["train", "data=toy", "model=ngram", "model.order=1", "hydra.run.dir=run"]
 CANARY = "canary"  # a folder that each of these would make
 OPEN = {  # what would run without the check
-    "callback": ("hydra: {callbacks: {x: {_target_: os.mkdir, path: canary}}}", "hydra.callbacks.x._target_=os.mkdir"),
+    "callback": ("hydra: {callbacks: {x: {_target_: os.mkdir, path: canary}}}", "hydra.callbacks.x._target_=os.mkdir")
 }
 REFUSED = {
     "logging factory": (

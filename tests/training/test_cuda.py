@@ -28,7 +28,7 @@ from lmtool.neural.outputs.nce import Noise
 from tests.neural.test_recurrent import network
 from tests.options import LAYERS, output_layer
 from tests.shape_walks import COUNTS, B, D, O
-from tests.training.test_device_training import NPLM, SMALL, Run, compare, history
+from tests.training.test_training_forms import NPLM, SMALL, Run, compare, history
 
 DRY = bool(os.environ.get("LMTOOL_GPU_DRY_RUN"))
 DEVICE = "cpu" if DRY else "cuda"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,88 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
-from lmtool.neural.build import build_neural
-from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.optimizers.base import ParameterGroups
-from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
-from lmtool.neural.outputs.options import (
-    AdaptiveOutput,
-    ClassesOutput,
-    HierarchicalOutput,
-    NceOutput,
-    NodeForm,
-    SampledOutput,
-)
-from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
-from lmtool.training.optimizers import (
-    _running_mean,
-    load_optimizer_state_dict,
-    make_optimizers,
-    optimizer_state_dict,
-    propose,
-    range_test,
-    renormalize_rows,
-)
+from lmtool.neural.outputs.options import HierarchicalOutput, NceOutput, NodeForm
+from lmtool.training.optim import AdamOptim, AdamwOptim
+from lmtool.training.optimizers import _running_mean, make_optimizers, propose, range_test, renormalize_rows
 from lmtool.trees import Tree, huffman_tree
-from tests.conftest import NEURAL, SOFTMAX, Run, neural
-
-
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_weight_decay_in_the_gradient_is_torchs(name: str, dtype: torch.dtype) -> None:
-    # Where all rows are used in each step, the row-wise forms are torch's own.
-    torch.manual_seed(0)
-    ours = torch.nn.Parameter(torch.randn(5, 3, dtype=dtype))
-    theirs = torch.nn.Parameter(ours.detach().clone())
-    decay = 0.3
-    row, dense = {
-        "sgd": (RowSGD([ours], 0.1, momentum=0.9, l2=decay), torch.optim.SGD([theirs], 0.1, 0.9, weight_decay=decay)),
-        "adagrad": (RowAdagrad([ours], 0.1, l2=decay), torch.optim.Adagrad([theirs], 0.1, weight_decay=decay)),
-        "adam": (RowAdam([ours], 0.1, l2=decay), torch.optim.Adam([theirs], 0.1, weight_decay=decay)),
-    }[name]
-    for _ in range(4):
-        grad = torch.randn(5, 3, dtype=dtype)
-        ours.grad = torch.sparse_coo_tensor(torch.arange(5)[None], grad, (5, 3), check_invariants=False)
-        theirs.grad = grad.clone()
-        row.step()
-        dense.step()
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "optim",
-    [
-        SgdOptim("sgd", 0.1, 0.1, 0.9),
-        AdagradOptim("adagrad", 0.1, 0.1, 1e-10),
-        AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8),
-        AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8),
-    ],
-)
-def test_optimizers_remember(optim: OptimConfig, toy: Corpus) -> None:
-    def steps(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], seeds: range) -> None:
-        for seed in seeds:
-            torch.manual_seed(seed)
-            model.zero_grad()
-            model(torch.randint(20, (8, 3)), torch.randint(20, (8,))).backward()
-            for optimizer in optimizers:
-                optimizer.step()
-
-    torch.manual_seed(0)
-    first = neural(toy, NceOutput("nce", 9, True, 1.0, False))
-    torch.manual_seed(0)
-    second = neural(toy, NceOutput("nce", 9, True, 1.0, False))
-    optimizers = make_optimizers(first, optim)
-    steps(first, optimizers, range(3))
-    state = {name: tensor.clone() for name, tensor in optimizer_state_dict(optimizers).items()}
-    second.load_state_dict(first.state_dict())
-    steps(first, optimizers, range(3, 6))
-    others = make_optimizers(second, optim)
-    load_optimizer_state_dict(others, state)
-    steps(second, others, range(3, 6))
-    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+from tests.conftest import NEURAL, Run, neural
 
 
 def test_weight_decay_spares_vectors() -> None:
@@ -102,10 +27,7 @@ def test_weight_decay_spares_vectors() -> None:
     model = torch.nn.ParameterList([vector, matrix])
     groups = ParameterGroups.of(model, model)
     assert groups.parameters == [matrix, vector]
-    assert groups.decayed(0.1) == [
-        {"params": [matrix], "weight_decay": 0.1},
-        {"params": [vector], "weight_decay": 0.0},
-    ]
+    assert groups.decayed(0.1) == [{"params": [matrix], "weight_decay": 0.1}, {"params": [vector], "weight_decay": 0.0}]
     assert ParameterGroups.of([vector], model).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
     for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
         dense, sparse = optim.dense(groups), optim.sparse(groups)
@@ -114,48 +36,8 @@ def test_weight_decay_spares_vectors() -> None:
         assert in_gradient == ([(0.1, 0.0), (0.0, 0.0)] if optim.kind == "adam" else [(0.0, 0.1), (0.0, 0.0)])
 
 
-SPARED: dict[
-    str, tuple[Callable[[Corpus], Any], str, str]
-] = {  # by weight decay: biases, and gains of whatever dimensions
-    "nplm": (
-        lambda toy: neural(toy, layer_norm=True, gated=True, fofe_window=5, context_size=3, tied=True),
-        "history.scale layers.0.bias norms.0.weight norms.0.bias gate_norms.0.weight gate_norms.0.bias project.bias",
-        "bias",
-    ),
-    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 6, True, 0.2, True), SOFTMAX, toy.vocabulary), "", "bias"),
-    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, False, 0.1), SOFTMAX, toy.vocabulary), "", "bias"),
-    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), "layers.0.bias", "bias normalizer.bias"),
-    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), "layers.0.bias", "bias"),
-    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), "layers.0.bias", "layer.head.bias"),
-    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), "layers.0.bias", "class_bias bias"),
-    "dot": (
-        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree_of(toy)),
-        "layers.0.bias",
-        "nodes.bias",
-    ),
-    "morin_bengio": (  # beta, a vector, too: decayed it made trees of every kind worse
-        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree_of(toy)),
-        "layers.0.bias",
-        "nodes.beta nodes.alpha nodes.hidden.bias",
-    ),
-}
-
-
 def tree_of(toy: Corpus) -> Tree:
     return huffman_tree(toy.vocabulary.counts[:-1])
-
-
-@pytest.mark.parametrize("name", SPARED)
-def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
-    make, of_encoder, of_output = SPARED[name]
-    model = make(toy)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    optimizers = make_optimizers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    decay = {names[id(p)]: group.get("l2") or group["weight_decay"] for group in groups for p in group["params"]}
-    spared = [f"encoder.{each}" for each in of_encoder.split()] + [f"output.{each}" for each in of_output.split()]
-    assert decay == {each: 0.0 if each in spared else 0.5 for each in names.values()}
-    assert set(spared) <= set(names.values())
 
 
 def test_the_order_of_parameters_in_checkpoints(toy: Corpus) -> None:

@@ -33,7 +33,7 @@ from lmtool.training import loop, reporting
 from lmtool.training.plan import learning_rate
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules import ConstantSchedule, CosineSchedule
-from tests.conftest import NEURAL, neural
+from tests.conftest import neural
 from tests.training.test_training import ADAM, run, training
 
 LINE = ["train", "data=toy", "training.epochs=3", "training.batch_size=16", "training.minutes=null"]
@@ -152,25 +152,13 @@ def test_what_is_not_a_log_likelihood_has_no_perplexity(tmp_path: Path, caplog: 
     ]
 
 
-def test_noise_contrastive_training_shows_its_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "model=nplm", "output=nce", "output.num_noise=5", *NEURAL]) == 0
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("100 %")]
-    assert "  train loss " in line and "train perplexity" not in line and "  valid perplexity " in line
-
-
 # The most useful parts, in columns of the terminal, the last of which tqdm leaves free.
 NARROW = {
     100: (
         "epoch 1.50  train perplexity 148.4  1,234 examples/s",
         "epoch 1.50  train perplexity 148.4  valid perplexity 150.20  valid accuracy 0.250  0:34 left",
     ),
-    60: (
-        "epoch 1.50  train perplexity 148.4",
-        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20",
-    ),
+    60: ("epoch 1.50  train perplexity 148.4", "epoch 1.50  train perplexity 148.4  valid perplexity 150.20"),
     40: ("train perplexity 148.4", "epoch 1.50  valid perplexity 150.20"),
 }
 

@@ -18,19 +18,23 @@ from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
 from lmtool.neural.build import build_neural
 from lmtool.neural.model import NeuralModel
+from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.neural.outputs.options import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.system import arrays
 from lmtool.training import loop
-from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
-from lmtool.training.optimizers import make_optimizers, renormalize_rows
+from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, AsgdOptim, SgdOptim
+from lmtool.training.optimizers import Average, make_optimizers, renormalize_rows
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes
+from lmtool.training.reporting import Reporter
+from lmtool.training.step import Step
 from tests.conftest import neural, nplm
-from tests.training.test_training import ADAM, CONSTANT, run, training
+from tests.training.test_training import ADAM, CONSTANT, GOLDEN, run, training
 
 NCE = NceOutput("nce", 9, True, 1.0, False)
 
@@ -77,15 +81,6 @@ def test_rows_are_limited_in_all_that_is_kept(
     run(toy, tmp_path, settings, model=model, on_evaluation=largest)
     assert len(kept) == 2 * math.ceil(epochs / every) and 0.249 < max(kept) <= 0.25
     assert (model.output.vectors is model.encoder.embedding.weight) == tied
-
-
-def test_rows_above_the_limit_alone_are_scaled() -> None:
-    weight = nn.Parameter(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, -8.0]]))
-    renormalize_rows(weight, 2.0)
-    once = weight.detach().clone()
-    torch.testing.assert_close(once, torch.tensor([[1.2, 1.6], [0.3, 0.4], [0.0, -2.0]]), rtol=1e-5, atol=0)
-    renormalize_rows(weight, 2.0)
-    assert torch.equal(weight, once)
 
 
 def test_limited_rows_are_never_above_the_limit() -> None:
@@ -273,3 +268,128 @@ def test_weight_decay_spares_biases(optim: OptimConfig, factor: float, sparse: b
     wanted = 2 * (1 - used * (1 - factor))
     torch.testing.assert_close(model.matrix.detach(), wanted[:, None].expand(3, 2))
     assert model.bias.tolist() == [2.0] * 3
+
+
+# Averaged SGD: its steps and means by hand, when averaging begins, and what is evaluated and kept
+
+
+def test_three_steps_by_hand() -> None:
+    """Take three steps with lr 0.5 and decay 0.1.
+
+    From 2 to 2 - 0.5 (1 + 0.2) = 1.4, then 1.4 - 0.5 (-2 + 0.14) = 2.33, then 2.33 - 0.5 (4 + 0.233) = 0.2135.
+    """
+    model = nn.Module()
+    model.dense = nn.Parameter(torch.tensor([[2.0]], dtype=torch.float64))
+    model.rows = nn.Parameter(torch.tensor([[2.0], [7.0]], dtype=torch.float64))
+    optim, average = AsgdOptim("asgd", 0.5, 0.1, 5), Average(model)
+    made = [
+        optim.dense(ParameterGroups.of([model.dense], model)),
+        optim.sparse(ParameterGroups.of([model.rows], model)),
+    ]
+    average.add()  # nothing has begun
+    average.begin()
+    for gradient in (1.0, -2.0, 4.0):
+        model.dense.grad = torch.tensor([[gradient]], dtype=torch.float64)
+        model.rows.grad = torch.sparse_coo_tensor(
+            [[0]], [[gradient]], (2, 1), dtype=torch.float64, check_invariants=True
+        )
+        for optimizer in made:
+            optimizer.step()
+        average.add()
+    assert model.dense.item() == pytest.approx(0.2135, rel=1e-14)
+    mean = (2 + 1.4 + 2.33 + 0.2135) / 4
+    average.exchange(True)
+    assert model.dense.item() == pytest.approx(mean, rel=1e-14)
+    assert model.rows.flatten().tolist() == pytest.approx([mean, 7.0], rel=1e-14)
+    average.exchange(True)  # the mean is in use
+    assert model.dense.item() == pytest.approx(mean, rel=1e-14)
+    average.exchange(False)
+    assert model.dense.item() == pytest.approx(0.2135, rel=1e-14)
+
+
+def test_when_averaging_begins() -> None:
+    """Above the lowest loss of more than two evaluations before, as in algorithm 1 with n = 2."""
+    begins = AsgdOptim("asgd", 1.0, 0.0, 2).averages_after
+    losses = {(5, 6, 7): False, (5, 6, 7, 5): False, (5, 6, 7, 6): True, (5, 4, 1, 4.5): False, (5, 4, 1, 4, 4.5): True}
+    assert {seen: begins(list(seen)) for seen in losses} == losses
+
+
+@pytest.mark.parametrize("name", ["nplm", "hsoftmax", "nce, own noise"])
+def test_the_mean_of_all_later_weights_is_evaluated_and_kept(
+    name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[list[torch.Tensor]] = []
+    evaluated: list[list[torch.Tensor]] = []
+
+    def copied(model: NeuralModel) -> list[torch.Tensor]:
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    mean_loss, update = loop.mean_loss, Step._update
+    torch.manual_seed(5)
+    model = GOLDEN[name][0](toy)
+
+    def noted_loss(*arguments: Any) -> float:
+        evaluated.append(copied(model))
+        return mean_loss(*arguments)
+
+    def noted_update(step: Step) -> None:
+        update(step)
+        weights.append(copied(model))
+
+    monkeypatch.setattr(loop, "mean_loss", noted_loss)
+    monkeypatch.setattr(Step, "_update", noted_update)
+    optim = AsgdOptim("asgd", 4.0, 1e-4, 1)
+    _, trained = run(toy, tmp_path, training(epochs=8), optim, model, CONSTANT)
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    losses = [line["valid_loss"] for line in lines]
+    begun = next(number for number in range(1, 8) if optim.averages_after(losses[:number]))
+    for number, line in enumerate(lines, start=1):
+        first = min(line["step"], lines[begun - 1]["step"] if number > begun else line["step"])
+        for k, parameter in enumerate(evaluated[number - 1]):
+            mean = torch.stack([each[k].double() for each in weights[first - 1 : line["step"]]]).mean(0)
+            torch.testing.assert_close(parameter.double(), mean, rtol=1e-5, atol=1e-6)
+    assert losses.index(min(losses)) >= begun, "an average is best"
+    assert trained.valid_perplexity == pytest.approx(perplexity(model.score_text(toy.split("valid"))), rel=1e-6)
+    assert all(map(torch.equal, model.parameters(), evaluated[losses.index(min(losses))]))
+
+
+def test_typed_with_a_recurrent_network(lmtool: Callable[..., str]) -> None:
+    words = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=8", "training.epochs=8", "training.bptt=4"]
+    words += ["optim=asgd", "optim.lr=30", "optim.patience=1", "schedule=constant", "training.max_grad_norm=0.25"]
+    lmtool("train", "model=lstm", *words, "model.activation_regularization=2", "hydra.run.dir=run")
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    assert json.loads(Path("eval", "result.json").read_text())["perplexity"] < 20
+
+
+# The evaluations of a training: what remains of the budget joins the interval before it if it is short
+
+
+def steps(toy: Corpus, out: Path, **settings: object) -> list[int]:
+    """Train with an epoch of 8 steps; return the steps of the evaluations."""
+    run(toy, out, training(**settings))
+    return [json.loads(line)["step"] for line in (out / METRICS).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("budget", "evaluated"),
+    [(3, [3]), (4, [4]), (5, [5]), (8, [4, 8]), (9, [4, 9]), (10, [4, 8, 10]), (11, [4, 8, 11]), (12, [4, 8, 12])],
+)
+def test_a_remainder_under_half_an_interval_joins_the_one_before(
+    budget: int, evaluated: list[int], toy: Corpus, tmp_path: Path
+) -> None:
+    assert steps(toy, tmp_path, epochs=None, steps=budget, evaluate_every=0.5) == evaluated
+
+
+def test_epochs_that_end_a_step_after_an_evaluation(toy: Corpus, tmp_path: Path) -> None:
+    # 1.1 epochs are 8.8 steps, thus 9: with intervals of 4 the last one would be of a single step.
+    assert steps(toy, tmp_path, epochs=1.1, evaluate_every=0.5) == [4, 9]
+
+
+def test_a_longer_interval_is_not_weighed_against_the_loss_before(
+    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[float] = []
+    monkeypatch.setattr(Reporter, "due", lambda *_: True)
+    monkeypatch.setattr(Reporter, "step", lambda *given: shares.append(given[-1]))
+    steps(toy, tmp_path, epochs=None, steps=9, evaluate_every=0.5)
+    assert shares == [0.25, 0.5, 0.75, 1, 0.25, 0.5, 0.75, 1, 1]

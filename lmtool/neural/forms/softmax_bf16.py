@@ -17,7 +17,7 @@ which are rounded to bfloat16 once and stay in the cache: scores, E, and U' E, f
 The second one adds a multiple of the gradient of U, E (h / S), to U itself or to memory for the gradient. Threads
 divide the words among them.
 
-The plain form is FullSoftmax.loss; tests/neural/test_softmax_bf16.py compares both.
+The plain form is FullSoftmax.loss; tests/neural/test_softmax.py compares both.
 
 Legend of shapes: B examples, D dimension of the hidden states, O words; W, E, K their numbers of tiles: ceil(O / 32),
 ceil(B / 32) and ceil(D / 32), of 32 numbers each.

@@ -1,5 +1,5 @@
 """The full softmax with its gradients by products of tiles in bfloat16 (forms.tiles): the two passes of
-forms.softmax_bf16, whose names these are. tests/neural/test_softmax_tiles.py compares it with FullSoftmax.loss.
+forms.softmax_bf16, whose names these are. tests/neural/test_softmax.py compares it with FullSoftmax.loss.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
 from torch.nn import functional as F
 
 from lmtool.config.training import Precision
@@ -44,8 +43,8 @@ def public(method: Method) -> Method:
 
     @wraps(method)
     def call(self: Any, h: Any, *others: Any, **named: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return uncompiled(self, h, *others, **named)
+        if torch.compiler.is_compiling():  # only here: disabling imports the compiler, which takes a second
+            return torch.compiler.disable(call)(self, h, *others, **named)  # type: ignore[no-untyped-call]
         if not isinstance(h, Tensor):
             return method(self, h, *others, **named)
         device, where = h.device.type, f"{type(self).__name__}.{method.__name__}"
@@ -74,7 +73,6 @@ def public(method: Method) -> Method:
             parts = tuple(part.unflatten(0, lead) if part.dim() else part for part in parts)
             return parts if isinstance(found, tuple) else parts[0]
 
-    uncompiled = _disable_dynamo(call)  # torch.compiler.disable would import the compiler, which takes a second
     return cast(Method, call)
 
 

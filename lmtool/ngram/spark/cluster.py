@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +60,14 @@ class Stages:
     def finished(self, name: str, make: Callable[[], DataFrame]) -> str:
         """Return the folder of a step, as Spark reads it; run the step first if it is not finished."""
         if not self._exists(f"{name}/{DONE}"):
-            make().write.mode("overwrite").parquet(self.folder(name))
+            rows = make()
+            with ThreadPoolExecutor(1) as other:  # an interrupt would break off a thread's exchange with Java half way
+                step = other.submit(rows.write.mode("overwrite").parquet, self.folder(name))
+                try:
+                    step.result()
+                except KeyboardInterrupt:
+                    rows.sparkSession.interruptAll()
+                    raise
         return escaped(self.folder(name))
 
     def remove(self) -> None:
@@ -118,10 +128,22 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
             for key, value in settings.items():
                 builder = builder.config(key, value)
             runtime = SETTINGS
-        spark = builder.getOrCreate()
+        with _own_interrupts():
+            spark = builder.getOrCreate()
         for key, value in runtime.items():
             spark.conf.set(key, value)
     return spark
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT: Spark's own asks Java in the middle of another answer, and prints why that fails."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def has_java() -> bool:
