@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from lmtool.commands._ngram_runs import load_ngram_model
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.verbs import Vectors
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import PACKED
 from lmtool.errors import UserError
@@ -129,9 +128,9 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
 
 
 def write_word_vectors(
-    loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
+    loaded: TextModel, to: Path, which: str, session: Session, *, binary: bool
 ) -> tuple[str, dict[str, Any]]:
-    vectors = loaded.network.word_vectors(which.value)
+    vectors = loaded.network.word_vectors(which)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]

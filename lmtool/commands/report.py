@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import MISSING, require, setting
-from lmtool.config.verbs import MapKind, ResamplingConfig
+from lmtool.config.rules import require, setting
+from lmtool.config.verbs import ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results.base import Written
@@ -30,7 +30,7 @@ class Settings(ResamplingConfig):
     makes: ClassVar[str] = "files"
 
     paths: list[str] = setting(bare=True)
-    map: MapKind = MISSING
+    map: str = setting(words=("pca", "tsne", "none"))
     words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
 
@@ -129,7 +129,7 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree]))
-    if neural and settings.map is not MapKind.none:
+    if neural and settings.map != "none":
         parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed))
     parts.append(sections.range_tests(kinds[Kind.rates]))
     return [section for section in parts if section.parts]

@@ -19,6 +19,7 @@ PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
+SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -143,28 +144,6 @@ class MixtureConfig(MembersConfig):
     cache: CacheKind | None = setting(needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))
-
-
-class Likeness(Enum):
-    """The similarity measure of two vectors."""
-
-    cosine = "cosine"
-    dot = "dot"
-
-
-class Vectors(Enum):
-    """The kind of a word's vector."""
-
-    embeddings = "embeddings"
-    output = "output"
-
-
-class MapKind(Enum):
-    """The projection of word vectors to two dimensions."""
-
-    pca = "pca"
-    tsne = "tsne"
-    none = "none"
 
 
 @dataclass

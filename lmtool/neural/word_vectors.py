@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lmtool.config.verbs import Likeness
 from lmtool.data.split import Split
 from lmtool.neural.model import NeuralModel, Rows
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks
@@ -17,17 +16,17 @@ from lmtool.system.arrays import FloatArray, IntArray, in_chunks
 CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, without their distributions
 
 
-def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
+def nearest(vectors: Rows, word: int, top: int, by: str) -> tuple[IntArray, FloatArray]:
     """Return at most `top` words most similar to a word by vectors `[W, D]`, without itself, and their similarities.
 
-    The most similar word is first. A vector of length 0 has cosine 0 with all others. Raises ValueError for a word
-    without a vector, and for a top below 1.
+    by: cosine or dot. The most similar word is first. A vector of length 0 has cosine 0 with all others. Raises
+    ValueError for a word without a vector, and for a top below 1.
     """
     if not 0 <= word < len(vectors) or top < 1:
         wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
         raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
     similarity = (vectors @ vectors[word]).astype(np.float64)
-    if by is Likeness.cosine:
+    if by == "cosine":
         lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
         product = lengths * lengths[word]
         similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmtool.errors import UserError, first_line
 from lmtool.runs.run import METRICS, TOKENIZER, VOCABULARY, Run
-from lmtool.system.terminal import note_once
+from lmtool.system.terminal import hub_bars, note_once
 
 HUB, CARD = "hub:", "README.md"
 ABOUT = (CARD, "run.json", "result.json", VOCABULARY, TOKENIZER, METRICS, "curves.png")  # files beside the model's
@@ -79,7 +79,8 @@ def _client(name: str) -> Iterator[Any]:
     for library in ("httpx", "httpx2"):  # both log each request
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        yield huggingface_hub
+        with hub_bars():
+            yield huggingface_hub
     except UserError:
         raise
     except Exception as error:  # raised by the package or its dependencies

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
+from importlib import import_module
 from itertools import pairwise
 from typing import IO, Any
 
@@ -193,6 +194,24 @@ def progress_bar(**options: Any) -> Any:
 def token_bar(total: int | None, *, shown: bool) -> Any:
     """Return a bar that counts tokens, `total` if it is known; a bar that is not shown does nothing."""
     return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
+
+
+@contextmanager
+def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
+    """Show or hide huggingface_hub's progress bars in the block; None: show them on a terminal and in notebooks."""
+    from huggingface_hub import constants
+
+    utils: Any = import_module("huggingface_hub.utils")
+    if shown is None:
+        shown = in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+    if shown or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 def write_above(bar: Any, text: str) -> None:

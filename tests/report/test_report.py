@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.command_line import main
-from lmtool.config.verbs import MapKind
 from lmtool.errors import UserError
 from lmtool.report.page import Picture, Section, Table, page
 from lmtool.report.reading import (
@@ -194,7 +193,6 @@ def test_a_map_by_tsne(runs: Path, lmtool: Run) -> None:
     lmtool("report", f"{runs}/nplm", "map=tsne", "words=15", "hydra.run.dir=page", *FAST)
     first = page_of(Path("page")).text
     assert "t-SNE" in first and "principal component" not in first
-    assert [kind.value for kind in MapKind] == ["pca", "tsne", "none"]
 
 
 def test_no_path_is_the_newest_run(runs: Path, lmtool: Run) -> None:

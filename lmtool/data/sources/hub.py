@@ -18,6 +18,7 @@ from lmtool.data.readers import blocks_of_documents
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line
+from lmtool.system.terminal import hub_bars
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -79,7 +80,8 @@ class HubData(DataConfig):
             if folder is not None:
                 found = datasets.load_from_disk(str(folder))
             else:
-                found = datasets.load_dataset(self.path, self.config, revision=self.revision)
+                with hub_bars(shown=progress):
+                    found = datasets.load_dataset(self.path, self.config, revision=self.revision)
         except Exception as error:  # raised by the package or its dependencies
             raise UserError(f"data.path={self.path}: datasets says: {first_line(error)}") from error
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
