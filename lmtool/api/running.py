@@ -156,7 +156,10 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
     if bare is not None and bare[1] and isinstance(values.get(bare[0]), str | PathLike | RunResult | TextModel):
         values[bare[0]] = [values[bare[0]]]
     for key in (key for key in values if is_model_setting(key, verb_types)):
-        values[key] = str(run_folder(values[key])) if verb_types[key].item is None else _run_paths(key, values[key])
+        given = values[key]
+        if (listed := verb_types[key].item is not None) and not _is_list(given):
+            raise UserError(f"{key}={given!r:.40}: give a list, e.g. [{given!r:.40}]")
+        values[key] = [str(run_folder(each)) for each in given] if listed else str(run_folder(given))
     with translate_path_errors():
         if "arpa" in verb_types and "run" in values and Path(values["run"]).is_file():
             values["arpa"] = values.pop("run")
@@ -186,12 +189,6 @@ def run_folder(run: RunLike) -> Path:
     if isinstance(run, str | PathLike):
         return Path(run)
     raise UserError(f"{run!r:.40}: name a run by its folder, or pass the result of train, ensemble or load")
-
-
-def _run_paths(key: str, runs: Any) -> list[str]:
-    if not _is_list(runs):
-        raise UserError(f"{key}={runs!r:.40}: give a list, e.g. [{runs!r:.40}]")
-    return [str(run_folder(run)) for run in runs]
 
 
 def _is_list(value: object) -> bool:

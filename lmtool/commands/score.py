@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import deque
-from itertools import pairwise
 from pathlib import Path
 
-from lmtool.commands._settings import ScoreConfig
-from lmtool.config.rules import require
-from lmtool.errors import UserError
+from lmtool.commands._settings import ScoreConfig as Settings
 from lmtool.results.scores import ScoredTexts, perplexity_of
 from lmtool.session import Session
-
-
-class Settings(ScoreConfig):
-    def __post_init__(self) -> None:
-        ScoreConfig.__post_init__(self)
-        if self.to is None and self.filter is None:
-            raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
-        if self.to is None and self.columns is not None:
-            raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
-        if self.text == "-" and self.filter is not None and (self.to, self.share) != (None, None):
-            raise UserError(f"filter={self.filter}: text=- is read once: leave out to= and share=")
-        limits = {"max_perplexity": self.max_perplexity, "min_perplexity": self.min_perplexity}
-        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.max_oov)):
-            raise UserError(
-                f"filter={self.filter}: say what passes, by max_perplexity=, min_perplexity=, share= or max_oov="
-            )
-        lowest, rule = 1.0, "a perplexity, 1 or more, or null"
-        if weighs := self.run_out is not None or self.target is not None:
-            lowest, rule = -sys.float_info.max, "a difference in nats, or null"
-        if self.selection == "sample" and (self.share is None or not weighs):
-            raise UserError("selection=sample: needs share=X, and weights by target=FILE or run_out=FOLDER")
-        for name, value in limits.items():
-            require(value is None or lowest <= value < math.inf, name, value, rule)
-        if self.max_perplexity is not None and self.min_perplexity is not None:
-            require(
-                self.min_perplexity <= self.max_perplexity,
-                "min_perplexity",
-                self.min_perplexity,
-                f"at most max_perplexity={self.max_perplexity}",
-            )
-        if self.buckets is not None:
-            self._require_buckets(self.buckets, lowest)
-        if self.bucket_percentiles is not None and self.bucket_language is None:
-            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, e.g. bucket_language=en")
-
-    def _require_buckets(self, names: list[str], lowest: float) -> None:
-        rule = "two names or more that differ, the lowest first, as head,middle,tail"
-        differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
-        require(differ, "buckets", names, rule)
-        cuts = len(names) - 1
-        rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
-        shares = self.bucket_quantiles
-        require(_ascend(shares, cuts, above=0, below=1), "bucket_quantiles", shares, rule)
-        what = "perplexities of 1 or more" if lowest == 1 else "differences"
-        rule = f"{cuts} {what}, ascending, one less than buckets"
-        above = math.nextafter(lowest, -math.inf)
-        require(_ascend(self.bucket_limits, cuts, above, math.inf), "bucket_limits", self.bucket_limits, rule)
-
-
-def _ascend(values: list[float] | None, count: int, above: float, below: float) -> bool:
-    """Return whether values are not given, or `count` ascending ones between two others."""
-    return values is None or (len(values) == count and all(a < b for a, b in pairwise([above, *values, below])))
 
 
 def run(settings: Settings, session: Session) -> ScoredTexts:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
@@ -18,9 +17,6 @@ from lmtool.results.base import Result as BaseResult
 from lmtool.session import Session
 from lmtool.system.checksums import checksum_of, verify
 from lmtool.system.files import read_json, write_json
-
-if TYPE_CHECKING:
-    from lmtool.runs.run import Run
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
@@ -85,6 +81,8 @@ def run(settings: Settings, session: Session) -> Result:
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     """Return the files below the paths, of runs also their stores and members, with checksums from a run.json."""
+    from lmtool.runs.run import Run
+
     names: dict[str, Path] = {}  # by real path: a mixture names its members by absolute paths
     checksums: dict[str, str] = {}
     waiting = list(paths)
@@ -95,8 +93,10 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
             real = os.path.realpath(file)
             if real not in names and (path.is_file() or file.suffix in SUFFIXES):
                 names[real] = file
-                run = _run_of(file) if file.name == "run.json" else None
-                if run is not None:
+                if file.name != "run.json":
+                    continue
+                with suppress(UserError):  # a damaged one, which verifying it reports
+                    run = Run.open(file.parent)
                     for name, checksum in run.checksums.items():
                         of_run = os.path.realpath(run.folder / name)
                         names.setdefault(of_run, run.folder / name)
@@ -109,15 +109,6 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
 def _below(folder: Path) -> list[Path]:
     inside = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and not path.exists()))
     return [path for path in inside if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
-
-
-def _run_of(file: Path) -> Run | None:
-    """Return the run of a run.json; None if it is damaged, which verifying it reports."""
-    from lmtool.runs.run import Run
-
-    with suppress(UserError):
-        return Run.open(file.parent)
-    return None
 
 
 def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:

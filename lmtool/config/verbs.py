@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, ClassVar
 
 from lmtool.config.data import LOWERCASE, WordRule, require_lowercase
@@ -110,38 +109,16 @@ class MembersConfig(VerbConfig):
     device: str = setting(check=require_device)
 
 
-class MixMethod(Enum):
-    """The mixing method of an ensemble."""
-
-    linear = "linear"
-    classes = "classes"
-    log_linear = "log_linear"
-
-
-class CacheKind(Enum):
-    """The cache of an ensemble."""
-
-    unigram = "unigram"
-    neural = "neural"
-
-
-class FitOn(Enum):
-    """The data on which the weights of an ensemble are fitted."""
-
-    text = "text"
-    cloze = "cloze"
-
-
 @dataclass(slots=True)
 class MixtureConfig(MembersConfig):
     """Settings of how members are mixed."""
 
-    method: MixMethod = MISSING
+    method: str = setting(words=("linear", "classes", "log_linear"))
     fit_split: str = MISSING
-    fit_on: FitOn = MISSING
+    fit_on: str = setting(words=("text", "cloze"))
     fit_contexts: int = setting(min=100)
     weights: Any = setting(excludes=("method=classes",), why="it fits weights for each class", said=WEIGHTS)
-    cache: CacheKind | None = setting(needs=("method=linear",))
+    cache: str | None = setting(words=("unigram", "neural"), needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
-from lmtool.config.rules import format_value
 from lmtool.errors import UserError, escape_unprintable
 from lmtool.results.base import METRICS, Summary, read_summary
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
@@ -55,11 +54,6 @@ def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
         return not row.normalized, row.value is None, splits.index(row.split), row.value or 0.0
 
     return sorted(rows, key=rank)
-
-
-def format_settings(row: Row) -> Row:
-    """Return a job with its settings as they are written on the command line."""
-    return replace(row, settings={key: format_value(value) for key, value in row.settings.items()})
 
 
 def _read_job(folder: Path, job: str) -> list[Row]:
@@ -156,11 +150,6 @@ def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[st
     keys = dict.fromkeys(key for row in rows for key in row.settings)
     known = [row.settings for row in rows if row.settings]  # a damaged record has none
     return [key for key in keys if key in swept or len({settings.get(key) for settings in known}) > 1]
-
-
-def has_left_out_settings(rows: Sequence[Row]) -> bool:
-    """Return whether a job lacks a setting of another, as its options do not have it."""
-    return len({frozenset(row.settings) for row in rows if row.settings}) > 1
 
 
 def common_metric(rows: Sequence[Row]) -> str:

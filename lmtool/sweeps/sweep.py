@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from lmtool import session
 from lmtool.config.grammar import parse_value, sweep_values
 from lmtool.config.request import Request, find_first_change
-from lmtool.config.rules import require
+from lmtool.config.rules import format_value, require
 from lmtool.errors import UserError, escape_controls, first_line
 from lmtool.sweeps import launchers, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished_record, has_begun, job_folders, read_record
@@ -73,7 +73,9 @@ class Sweep:
 
     def finish(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
-        rows = list(map(result_table.format_settings, result_table.read_rows(self.folder, self.numbered)))
+        rows = result_table.read_rows(self.folder, self.numbered)
+        for row in rows:  # as on the command line
+            row.settings = {key: format_value(value) for key, value in row.settings.items()}
         if not rows:  # no job got as far as its record
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
@@ -84,7 +86,7 @@ class Sweep:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
             print(escape_controls(f"\n{result_table.format_table(table)}"))
-        if result_table.has_left_out_settings(rows):
+        if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
