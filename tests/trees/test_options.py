@@ -164,11 +164,6 @@ def test_what_is_no_union(trees: list[Any], said: str) -> None:
         UnionTree("union", trees)
 
 
-def test_vectors_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"vectors must be numbers \[6, D\], .*; got float64 \[5, 4\]"):
-        clusters_tree(VECTORS[:5], COUNTS, "balanced", "kmeans", 0.0, 1)
-
-
 def test_runs_and_neighbors_exclude_each_other() -> None:
     with pytest.raises(UserError, match=r"^tree\.representation=embeddings: these vectors are of an earlier run"):
         clusters(None, Representation.embeddings)
