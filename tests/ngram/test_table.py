@@ -107,7 +107,7 @@ def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path
     nodes = table.trie.nodes
     for name in ("unigram_starts", "base", "starts", "words"):
         if bits is not None and name == "base":
-            continue  # whose rows say where their numbers are: test_quantized
+            continue  # whose rows say where their numbers are: test_damaged_tables_are_named
         array = getattr(nodes, name)
         noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
         swapped = array.copy()  # a single start out of its order, a single word
