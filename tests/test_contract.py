@@ -11,7 +11,7 @@ import torch
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import limited
+from lmtool.data.derived_corpus import limit_words
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
@@ -106,7 +106,7 @@ def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> Languag
 
 def over_vocabulary(corpus: Corpus) -> LanguageModel:
     """Of two thirds of the words, so that the others share p(<unk>)."""
-    known = limited(corpus, corpus.vocabulary.words[::3] + corpus.vocabulary.words[1::3])
+    known = limit_words(corpus, corpus.vocabulary.words[::3] + corpus.vocabulary.words[1::3])
     return OverVocabulary(ngram(known, 3), known.vocabulary, corpus.vocabulary)
 
 

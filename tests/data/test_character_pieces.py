@@ -15,7 +15,15 @@ import pytest
 
 from lmtool.config.data import Unit
 from lmtool.data._train_subwords import LETTERS as BYTE_LETTERS
-from lmtool.data._train_subwords import _alphabet, _expected, _lost, _parts, _seeds, train_subwords, unigram_pieces
+from lmtool.data._train_subwords import (
+    _alphabet,
+    _estimate_losses,
+    _expect,
+    _parts,
+    _seeds,
+    train_subwords,
+    unigram_pieces,
+)
 from lmtool.data.preprocess import preprocess
 from lmtool.data.subwords import Subwords
 from tests.data.test_preprocess import text
@@ -185,9 +193,9 @@ def test_the_unigram_model_is_that_of_all_cuts(words: list[Any], alphabet: list[
         for cut, product in zip(known, products, strict=True):
             for piece in cut:
                 want[piece] += count * product / sum(products)
-    expected = _expected(lattices, log_p)
+    expected = _expect(lattices, log_p)
     np.testing.assert_allclose(expected, list(want.values()), rtol=1e-9)
-    loss = _lost(lattices, log_p, expected)
+    loss = _estimate_losses(lattices, log_p, expected)
     for number, piece in enumerate(pieces):
         others = [math.prod(p.get(part, 0.0) for part in cut) for cut in cuts(piece) if len(cut) > 1]
         lost = expected[number] * (log_p[number] - math.log(max(others))) if others else 0.0

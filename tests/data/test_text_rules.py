@@ -16,7 +16,7 @@ from lmtool import kenlm
 from lmtool.config.data import Normalize, Spaces, Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_splits
-from lmtool.data.text_form import TextForm, in_normal_form
+from lmtool.data.text_form import TextForm, normalize_texts
 from lmtool.data.text_rules import INVISIBLE, UNCHANGED, TextRules, ccnet, graphemes, lower
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import CharTokenizer, TextBlock, WordTokenizer
@@ -248,7 +248,7 @@ def test_lines_and_lower_case() -> None:
 
 def test_each_text_becomes_one_line() -> None:
     texts = TextBlock("\u00c9\nB \n\nX\n\ud800\n".encode(errors="surrogatepass"), np.array([6, 9, 13]))
-    block = in_normal_form(texts, Normalize.ccnet)
+    block = normalize_texts(texts, Normalize.ccnet)
     assert block.content.decode() == "eb\nx\n\ufffd\ufffd\ufffd\n" and block.ends.tolist() == [3, 5, 15]
 
 

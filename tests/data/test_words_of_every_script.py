@@ -11,16 +11,13 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lmtool as python
 from lmtool.config.data import WordRule
-from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import cut_word, has_letters, known_form, sentence_ends, split_sentences
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import WordRows, columns_of_sentences, rows_of_table
 from tests.commands.test_surprisal import ARPA
 from tests.languages import LANGUAGES
@@ -128,14 +125,6 @@ def test_forms_that_a_vocabulary_has() -> None:
     known = {'"', "'", "n't", "--", ".", "!\ufe0f"}
     given = ["\u201e", "\uff02", "\u2039", "n\u2019t", "\u301c", "...", "!\ufe0f!\ufe0f", "「", "ाा"]
     assert known_form(given, known) == ['"', '"', "'", "n't", "--", *"...", *["!\ufe0f"] * 2, "「", "ाा"]
-
-
-def test_vowel_signs_are_not_called_punctuation() -> None:
-    vocabulary = Vocabulary(("</s>", "म", "<unk>", "<s>"), np.zeros(4, dtype=np.int64), 0, 2)
-    (warning,) = text_warning("t", 5, 5, ["े"] * 5, vocabulary, keep_punctuation=True)
-    assert "marks of punctuation" not in warning
-    (warning,) = text_warning("t", 5, 5, ["「म।"] * 5, vocabulary, keep_punctuation=True)
-    assert "5 of 5 OOVs begin or end in punctuation, which the train text had cut off" in warning
 
 
 HINDI = "घर में पानी है ।\n"  # "there is water in the house"
@@ -319,23 +308,3 @@ def test_the_surprisal_of_a_closing_quote_is_that_of_one_oov(lmtool: Callable[..
     _, row = map(json.loads, Path("s.jsonl").read_text().splitlines())
     assert row["tokens"] == "b ''" and row["oov"] == 1
     assert math.isclose(row["surprisal_bits"], 1 + math.log2(20), abs_tol=1e-4)  # p(b | a) is 1/2
-
-
-@pytest.mark.parametrize("verb", ["surprisal", "pairs"])
-def test_the_warning_of_marks_that_the_vocabulary_lacks_names_the_setting(
-    verb: str, lmtool: Callable[..., str]
-) -> None:
-    Path("de.arpa").write_text(ARPA)
-    Path("text.txt").write_text('"a b" .\n' * 3)
-    record = {"sentence_good": '"a b" .', "sentence_bad": "b a"}
-    Path("pairs.jsonl").write_text((json.dumps(record) + "\n") * 3)
-    line = (verb, "arpa=de.arpa", "text=text.txt" if verb == "surprisal" else "text=pairs.jsonl")
-    said = lmtool(*line, "words=punctuation")
-    assert "6 of 6 OOVs are marks of punctuation, which keep_punctuation=false leaves out; cut and write it as" in said
-    assert "out of vocabulary" not in lmtool(*line, "words=punctuation", "keep_punctuation=false")
-    said = lmtool(*line, "lowercase=true")  # "a and b" are words with marks
-    assert "begin or end in punctuation" in said and "keep_punctuation=false" not in said
-    Path("text.txt").write_text("x b .\n" * 5)
-    assert "keep_punctuation=false" not in lmtool("surprisal", "arpa=de.arpa", "text=text.txt", "words=punctuation")
-    Path("text.txt").write_text('" a b " .\n' * 3)
-    assert "keep_punctuation=false" not in lmtool("eval", "arpa=de.arpa", "text=text.txt")  # which has no such setting

@@ -17,10 +17,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting import counts as counts_module
 from lmtool.ngram.counting import occurrences as occurrences_module
-from lmtool.ngram.counting._cache import open_counts, save_counts
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.files.hdf5 import open_counts, save_counts
 from lmtool.ngram.models import ngram_model as model_module
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey

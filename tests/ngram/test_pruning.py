@@ -17,7 +17,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning import gain as gain_pruning
 from lmtool.ngram.pruning.entropy import largest_within, prune_by_entropy, prune_to_size_by_entropy, relative_changes
 from lmtool.ngram.pruning.gain import BINS, ExpectedCounts, bins_of, histogram, prune_to_size_by_gain
-from lmtool.ngram.query.sums import with_new_backoffs
+from lmtool.ngram.query.sums import recompute_backoffs
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Counting, Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
@@ -81,7 +81,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
             bigram = model.log_prob(np.array([[unk, h[0]]]), h[1:2])
         kept = np.ones(sum(table.sizes), dtype=bool)
         kept[first + row] = False
-        without = with_new_backoffs(table.select(kept))
+        without = recompute_backoffs(table.select(kept))
         old, new = (of.log_dist(h[None])[0, :-1] for of in (model, NgramModel(without, vocabulary)))  # without <s>
         p = np.exp(old)
         changes.append((np.exp(log_p_first + bigram[0]) * (p * (old - new)).sum(), tuple(grams[row].tolist())))
@@ -125,7 +125,7 @@ def test_entropy_pruned_distributions_sum_to_one() -> None:
 def test_weights_set_again_are_the_same() -> None:
     text, vocabulary = text_of(random_sentences(2, 100))
     table = estimate(count_ngrams(text, vocabulary, 3), WittenBell(3, interpolate=False))
-    again = with_new_backoffs(replace(table, suffix_closed=False))
+    again = recompute_backoffs(replace(table, suffix_closed=False))
     np.testing.assert_allclose(again.log_backoff, table.log_backoff, atol=2e-5)
     assert (np.diff(table.trie.contexts(3)) >= 0).all()
 
@@ -293,6 +293,6 @@ def test_suffixes_are_those_of_a_search_from_the_first_word(threshold: float | N
 def test_back_off_weights_by_suffixes_are_those_by_scoring() -> None:
     text, vocabulary = text_of(random_sentences(6, 100))
     table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
-    fast = with_new_backoffs(table)
-    slow = with_new_backoffs(replace(table, suffix_closed=False))
+    fast = recompute_backoffs(table)
+    slow = recompute_backoffs(replace(table, suffix_closed=False))
     np.testing.assert_array_equal(fast.log_backoff, slow.log_backoff)

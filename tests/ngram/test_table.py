@@ -14,16 +14,16 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.arpa_model import write_arpa
-from lmtool.ngram.files.hdf5 import mapped, open_table, save_table, write_array
+from lmtool.ngram.files.hdf5 import map_array, open_table, save_table, write_array
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.query.scoring import TOKENS_PER_PIECE
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.block_starts import SMALL_NODES, require_within, small_starts
 from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, nearest_levels, quantize
 from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.trie_search import NODES, pack_starts, require_within
 from lmtool.system import parallel
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
@@ -51,8 +51,8 @@ def changes_of(table: BackoffTable) -> list[tuple[str, np.ndarray | None, dict[s
             ("log_backoff/codes", None, {"length": 3}),
             ("log_backoff/codes", None, {"width": 4}),
             ("log_prob", np.zeros(9, dtype=np.float32), {}),
-            ("blocks", nodes.base[:-2].copy(), {}),
-            ("blocks", nodes.base + (1 << 40), {}),
+            ("blocks", nodes.blocks[:-2].copy(), {}),
+            ("blocks", nodes.blocks + (1 << 40), {}),
             ("starts", nodes.starts[:-40].copy(), {}),
         ]
     sizes = np.cumsum([0, *table.sizes])
@@ -64,8 +64,8 @@ def changes_of(table: BackoffTable) -> list[tuple[str, np.ndarray | None, dict[s
         ("first", sizes[:-1], {}),
         ("words", None, {"length": 3}),
         ("words", None, {"width": 63}),
-        ("starts", None, {"length": 10**6}),
-        ("base", np.zeros(0, dtype=np.int64), {}),
+        ("starts", np.zeros(0, dtype=np.uint64), {}),
+        ("blocks", np.zeros(0, dtype=np.int64), {}),
         ("/", None, {"bos": 10**6}),
         ("/", None, {"unseen": "much"}),
     ]
@@ -74,7 +74,7 @@ def changes_of(table: BackoffTable) -> list[tuple[str, np.ndarray | None, dict[s
 @pytest.mark.parametrize("bits", [None, 5])
 def test_damaged_tables_are_named(bits: int | None, tmp_path: Path) -> None:
     table, path = kneser_ney(4, 60 if bits is None else 400, 3)[0], tmp_path / "model.h5"
-    table = table if bits is None else table.quantized(bits)
+    table = table if bits is None else table.quantize(bits)
     with pytest.raises(UserError, match="is missing"):
         open_table(path, "right")
     save_table(table, path, "right")
@@ -100,14 +100,12 @@ def test_damaged_tables_are_named(bits: int | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [None, 8])
 def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
-    table = table if bits is None else table.quantized(bits)
+    table = table if bits is None else table.quantize(bits)
     rng, path = np.random.default_rng(0), tmp_path / "model.h5"
     save_table(table, path, "right")
     assert open_table(path, "right").sizes == table.sizes
     nodes = table.trie.nodes
-    for name in ("unigram_starts", "base", "starts", "words"):
-        if bits is not None and name == "base":
-            continue  # whose rows say where their numbers are: test_damaged_tables_are_named
+    for name in ("unigram_starts", "starts", "words"):  # blocks: test_damaged_tables_are_named
         array = getattr(nodes, name)
         noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
         swapped = array.copy()  # a single start out of its order, a single word
@@ -174,10 +172,10 @@ def test_arrays_are_of_the_file_that_is_open(tmp_path: Path) -> None:
         with h5py.File(tmp_path / name, "w") as file:
             write_array(file, "x", np.array(values, dtype=np.int64))
     with h5py.File(tmp_path / "a.h5") as file:
-        assert mapped(file["x"], np.int64).tolist() == [1, 2, 3]
+        assert map_array(file["x"], np.int64).tolist() == [1, 2, 3]
         (tmp_path / "b.h5").replace(tmp_path / "a.h5")
         with pytest.raises(OSError, match="another file has replaced it while it was read"):
-            mapped(file["x"], np.int64)
+            map_array(file["x"], np.int64)
 
 
 def test_levels_by_hand() -> None:
@@ -210,8 +208,8 @@ def test_each_order_has_levels_of_its_own() -> None:
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
     table, text, vocabulary = kneser_ney(n, 400, 3)
-    small = table.quantized(bits)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(bits)
+    plain = replace(small.unpack(), trie=table.trie)
     one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
     rng = np.random.default_rng(0)
     contexts = rng.integers(0, len(vocabulary), (300, n - 1))
@@ -232,39 +230,38 @@ def test_distributions_sum_to_one_but_for_rounding() -> None:
     contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
     worst = {}
     for bits in (4, 6, 8):
-        model = NgramModel(table.quantized(bits), vocabulary)
+        model = NgramModel(table.quantize(bits), vocabulary)
         worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
     assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
 
 
-def test_the_small_trie_finds_what_the_trie_finds() -> None:
+def test_the_trie_finds_its_ngrams() -> None:
     # A first word with more children than a block has nodes, nodes without any, and a last block that is not full.
-    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * SMALL_NODES)] + ["a c", *random_sentences(1, 200)])
+    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * NODES)] + ["a c", *random_sentences(1, 200)])
     trie = count_ngrams(text, vocabulary, 4).trie
-    small = trie.small()
-    assert small.nodes.start_width is None and small.small() is small and small.nbytes < trie.nbytes
     for k in range(1, 4):
-        assert (small.begins(k, 0, trie.sizes[k - 1]) == trie.begins(k, 0, trie.sizes[k - 1])).all()
         grams = trie.ngrams(k + 1, 0, trie.sizes[k])
-        assert (small.find(grams) == np.arange(trie.first(k + 1), trie.first(k + 2))).all()
-        assert (small.find(grams[:, ::-1].copy()) == trie.find(grams[:, ::-1].copy())).all()
-        assert (small.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
+        numbers = {tuple(gram): number for number, gram in enumerate(grams.tolist(), trie.first(k + 1))}
+        assert trie.find(grams).tolist() == list(numbers.values())
+        assert trie.find(grams[:, ::-1].copy()).tolist() == [numbers.get(tuple(g[::-1]), -1) for g in grams.tolist()]
+        assert (trie.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
 
 
-def test_small_starts_by_hand() -> None:
+def test_starts_by_hand() -> None:
     starts = np.array([10, 11, 12, 13], dtype=np.int64)  # one child each: no bits at all
-    base, bits = small_starts(lambda a, b: starts[a:b], 4, Storage())  # type: ignore[misc]
-    assert base.tolist() == [10, 0] and not bits.any()
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [10, 0] and not bits.any()
     starts = np.array([10, 10, 15], dtype=np.int64)  # less their place 10, 9, 13: base 9, and 1, 0, 4 in 3 bits
-    base, bits = small_starts(lambda a, b: starts[a:b], 3, Storage())  # type: ignore[misc]
-    assert base.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
-    assert small_starts(lambda a, b: np.array([0, 1 << 40])[a:b], 2, Storage()) is None
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
+    with pytest.raises(UserError, match="over 2 billion"):
+        pack_starts(np.array([0, 1 << 40]), Storage())
     with pytest.raises(ValueError, match="too short"):
         require_within(np.array([0, 1 << 20 | 31]), bits, 3)
 
 
 def test_quantized_files_come_back(tmp_path: Path) -> None:
-    small = kneser_ney(4, 400, 3)[0].quantized(5)
+    small = kneser_ney(4, 400, 3)[0].quantize(5)
     save_table(small, tmp_path / "model.h5", "right")
     again = open_table(tmp_path / "model.h5", "right")
     assert again.quantized_bits == 5 and again.notes == small.notes
@@ -276,8 +273,8 @@ def test_quantized_files_come_back(tmp_path: Path) -> None:
 
 def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
-    small = table.quantized(6)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(6)
+    plain = replace(small.unpack(), trie=table.trie)
     for name, each in (("small", small), ("plain", plain)):
         write_arpa(each, vocabulary, tmp_path / f"{name}.arpa")
         write_arpa(replace(each, missing=-0.5), vocabulary, tmp_path / f"{name}-missing.arpa")
@@ -286,10 +283,10 @@ def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_prob[:], two.log_prob[:])
     with pytest.raises(UserError, match="quantized already, to 6 bits"):
-        small.quantized(8)
+        small.quantize(8)
 
 
 def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 3000, 3)
-    free, tight = table.quantized(8), table.quantized(8, Storage(1 << 16, tmp_path))
+    free, tight = table.quantize(8), table.quantize(8, Storage(1 << 16, tmp_path))
     assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))

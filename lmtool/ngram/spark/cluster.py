@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyarrow.dataset import Dataset, dataset
 
-from lmtool.data.remote import escaped
+from lmtool.data.remote import escape_glob
 from lmtool.errors import UserError
 from lmtool.ngram.spark._tasks import Task
 
@@ -32,17 +32,6 @@ DONE = "_SUCCESS"  # name of the file that Spark writes when all tasks have deli
 SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 QUIET = Path(__file__).resolve().with_name("log4j2.properties")
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The user's settings of a cluster. options: Spark's own settings, by their names with dots."""
-
-    master: str
-    folder: str | None
-    partitions: int | None
-    keep: bool
-    options: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +57,7 @@ class Stages:
                 except KeyboardInterrupt:
                     rows.sparkSession.interruptAll()
                     raise
-        return escaped(self.folder(name))
+        return escape_glob(self.folder(name))
 
     def remove(self) -> None:
         files, path = self._files()
@@ -100,13 +89,13 @@ class Stages:
             raise UserError(f"counts.folder={self.address} cannot be reached: {error}") from error
 
 
-def start(cluster: Cluster, *, progress: bool) -> SparkSession:
+def start(cluster: Any, *, progress: bool) -> SparkSession:
     """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise UserError('counts: pyspark is not installed; pip install "lmtool[spark]"') from None
-    master, options = cluster.master, cluster.options
+    master, options = cluster.master, dict(_flat("", cluster.options or {}))
     is_client = master.startswith("sc://")
     if not is_client and not has_java():
         raise UserError(
@@ -133,6 +122,13 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
         for key, value in runtime.items():
             spark.conf.set(key, value)
     return spark
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    """Return Spark's settings by their names with dots, also those given as nested mappings."""
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(f"{name}.{key}" if name else key, inner)]
+    return [(name, str(value).lower() if isinstance(value, bool) else str(value))]
 
 
 @contextmanager
