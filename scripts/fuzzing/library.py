@@ -112,7 +112,7 @@ METHODS = ["forward", "log_dist", "log_prob", "sample", "top", "unnormalized_log
 CASTS = ["", "", "", ".double()", ".eval()"]
 NOT_PROMISED = ("close", "reading", "first_places")  # for lmtool itself
 VERB_OF = {
-    "evaluate": "eval", "rescore": "eval", "report_page": "report", "merge": "convert", "distill": "distill",
+    "evaluate": "eval", "report_page": "report", "distill": "distill",
     "sweep": "train",
 }
 # Arguments that keep a call short, or without which there is nothing to do.
