@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus
@@ -19,7 +18,7 @@ from lmtool.data.store import StoredText
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class MappedIds:
     """The units `[N]` of the ids `[N]` of a stored text, read piece by piece. unit_of: unit of each id, `[V]`."""
 
     ids: Any
-    unit_of: npt.NDArray[Any]
+    unit_of: Array
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.split import Split
@@ -24,13 +23,12 @@ from lmtool.ngram.counting.occurrences import Occurrences
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 if TYPE_CHECKING:
     from lmtool.data.store import StoredText
 
-Array = npt.NDArray[Any]
-IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
 TOKENS_PER_PIECE = 1 << 22  # tokens read at once

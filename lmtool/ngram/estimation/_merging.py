@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, SourceCounts
@@ -32,7 +31,6 @@ from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.process import memory_available
 from lmtool.system.terminal import size_text
 
-Array = npt.NDArray[Any]
 NUM_TOP = 3  # number of contributions with their own discount; all others share the last one
 BYTES_PER_NGRAM = 120  # bytes per n-gram of the masses and their gradient
 NO_CONTRIBUTOR = np.iinfo(np.int64).max

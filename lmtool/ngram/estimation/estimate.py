@@ -16,10 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.formulas import (
@@ -35,10 +33,8 @@ from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie
-from lmtool.system.arrays import FloatArray
+from lmtool.system.arrays import Array, FloatArray
 from lmtool.system.parallel import run, threads
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,14 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, Smoother
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
 MIN_UNSEEN_MASS = 3e-6  # minimum mass a context leaves to words unseen after it (SRILM's Prob_Epsilon)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.config.data import Spaces, VocabularyConfig
 from lmtool.data.choose_vocabulary import occurrence_ranks, select
@@ -31,10 +30,9 @@ from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import TrieBuilder
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.files import atomic_write, packed_file
 
-Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
 NGRAMS_PER_CHUNK = 1 << 16  # n-grams parsed at once
 NGRAMS_PER_WRITE = 1 << 17

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import prefetch, read, width_of
 from lmtool.ngram.tables.quantized import Codes, QuantizedValues, value_of
 from lmtool.ngram.tables.trie import Nodes
 from lmtool.ngram.tables.trie_search import child
+from lmtool.system.arrays import Array
 from lmtool.system.process import memory_available
 
-Array = npt.NDArray[Any]
 NODE_BITS = 31
 KEY_BITS = 62  # with all 64, _value_of could not compare keys by the sign of a difference
 SLOTS_PER_BUCKET, CELLS_PER_LINE = 4, 8

@@ -16,7 +16,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed, prefetch_ngram
@@ -211,7 +210,7 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
                         out[word] = value_of(table.log_prob, m + 1, node) + weight
 
 
-def log_prob_of_ngrams(table: BackoffTable, grams: npt.NDArray[np.int64]) -> FloatArray:
+def log_prob_of_ngrams(table: BackoffTable, grams: IntArray) -> FloatArray:
     """Return log p of the last words of n-grams `[N, k]` after the words before them, `[N]`."""
     contexts, words = np.ascontiguousarray(grams[:, :-1]), np.ascontiguousarray(grams[:, -1:])
     log_prob, matched = np.empty(words.shape), np.empty(words.shape, dtype=np.int64)

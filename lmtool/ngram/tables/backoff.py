@@ -9,18 +9,14 @@ have this form too: their probabilities are stored after interpolation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.tables.quantized import QuantizedValues, quantize
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
-from lmtool.system.arrays import FloatArray
-
-Array = npt.NDArray[Any]
+from lmtool.system.arrays import Array, FloatArray
 
 
 @dataclass(frozen=True, slots=True)

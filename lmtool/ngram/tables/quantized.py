@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from numba.extending import overload
 
 from lmtool.ngram.tables.packed import Packed, interpret, read
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import Array, IntArray
 
-Array = npt.NDArray[Any]
 LLOYD_ROUNDS = 10  # the means of bins of equal population are the first
 EXACT = (-np.inf, 0.0)  # values that have separate levels, if they occur
 
@@ -201,7 +200,7 @@ def _first_distinct(values: Array, most: int) -> list[float]:
     return found
 
 
-def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
+def nearest_levels(values: Array, levels: Array) -> IntArray:
     """Return the numbers `[N]` of the levels nearest to values `[N]`; those of EXACT are only for equal values."""
     is_exact = np.isin(levels, EXACT)
     regular, place = levels[~is_exact], np.flatnonzero(~is_exact)

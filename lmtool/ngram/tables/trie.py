@@ -14,17 +14,14 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children, pack_starts
-from lmtool.system.arrays import release
+from lmtool.system.arrays import Array, IntArray, release
 from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
-IntArray = npt.NDArray[np.int64]
 NODES_PER_PIECE = 1 << 20  # nodes checked at once
 NGRAMS_PER_BLOCK = 1 << 17  # n-grams of whole contexts per block
 

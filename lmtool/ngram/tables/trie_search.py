@@ -14,13 +14,12 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.tables.packed import borrow, read, read_bits, read_short
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import Array
 
-Array = npt.NDArray[Any]
 BLOCK = 6  # log2 of the number of nodes of a block
 NODES = 1 << BLOCK
 SPARE_CELLS = 2  # behind the last number, into which `read_bits` may look
