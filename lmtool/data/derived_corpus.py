@@ -46,10 +46,7 @@ class DerivedCorpus(Corpus):
 
 
 class MappedCorpus(DerivedCorpus):
-    """A corpus in which unit_of[w] stands for word w.
-
-    oov: bool `[V]`, the words other than `<unk>` in its unit, which are out of vocabulary.
-    """
+    """A corpus in which unit_of[w] stands for word w. oov: bool `[V]`, the words (not `<unk>`) that become `<unk>`."""
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
         """unit_of: int64 `[V]`; the last entry, of `<s>`, is the `<s>` of `units`. units: the vocabulary of U units."""
@@ -110,10 +107,7 @@ def limit_words(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
 
 
 def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the positions of the new sentences' tokens in the text, `[N]`, and where the sentences begin, `[S' + 1]`.
-
-    offsets: int64 `[S + 1]`, of the sentences of the text.
-    """
+    """Return the positions `[N]` of every step-th word of each sentence in turn, and the starts of new sentences."""
     sentence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     part = sentence * step + (np.arange(len(sentence)) - offsets[sentence]) % step
     places = np.argsort(part, kind="stable")
@@ -122,10 +116,7 @@ def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class SkipCorpus(DerivedCorpus):
-    """A corpus in which each sentence is cut into `step` sentences, of every `step`-th word each.
-
-    With step 2, `a b c d e` becomes `a c e` and `b d`: its n-grams skip words.
-    """
+    """A corpus whose sentences are cut into `step` sentences of every step-th word: `a b c d` into `a c` and `b d`."""
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         super().__init__(corpus)

@@ -71,10 +71,7 @@ class Store:
     @classmethod
     @translate_path_errors()
     def find(cls, name: str | Path) -> Store | None:
-        """Open the store at a path or address; return None if it does not exist.
-
-        Raises UnusableStore if it is cut off, damaged, not a store or of another format.
-        """
+        """Open the store at a path or address; None if it does not exist. Raises UnusableStore for any other file."""
         path = as_path(name)
         if not exists(path):
             return None

@@ -42,8 +42,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 def map_array(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     """Return the array of a dataset, memory-mapped: its pages are read when they are used.
 
-    Raises ValueError unless it is one-dimensional, of that type and inside its file; OSError if another file has taken
-    its file's name since; and MemoryError.
+    Raises ValueError for another type or shape, and OSError if another file has taken its file's name.
     """
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")

@@ -44,10 +44,7 @@ class WordClasses:
 
     @classmethod
     def of(cls, class_of: Sequence[int] | IntArray, names: Sequence[str], vocabulary: Vocabulary) -> WordClasses:
-        """Return classes, given the number of each word's class `[V]` among distinct names `[C]`.
-
-        Classes without words are left out.
-        """
+        """Return the classes that have words, given each word's class `[V]` among distinct names `[C]`."""
         old = np.asarray(class_of, dtype=np.int64)
         halves = np.maximum(2 * vocabulary.counts, 1)  # in halves of an occurrence
         halves[vocabulary.bos] = 0  # it is never predicted

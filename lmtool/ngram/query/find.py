@@ -117,10 +117,7 @@ class Lookup:
 
 
 def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
-    """Return the hash table of the n-grams of orders 2 to `order`.
-
-    None if an entry does not fit into its bits, or if memory is short.
-    """
+    """Return the hash table of the n-grams of orders 2 to `order`; None if its bits or memory do not suffice."""
     trie, word_width = table.trie, table.trie.nodes.word_width
     slots = sum(table.sizes[1:order]) * SLOTS_PER_NGRAM + 1
     available = memory_available()

@@ -164,10 +164,7 @@ def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: A
 
 @numba.njit(cache=True, nogil=True)
 def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, last: int, out: Any, matched: Any) -> None:
-    """Score candidates `[N, K]` after contexts `[N, C]`, rows `first` to before `last`, into out `[N, K]`.
-
-    matched: gets the length of the longest n-gram of the table that ends in each candidate, `[N, K]`.
-    """
+    """Score candidates `[N, K]` after contexts `[N, C]`, rows `first` to `last`, into out; matched: their lengths."""
     table = borrow(table)
     nodes = np.empty(table.order - 1, np.int64)
     for row in range(first, last):

@@ -37,10 +37,7 @@ NO_TEXT = b"\0"  # the record of a document without text
 
 
 def count_types(data: DataConfig) -> Task:
-    """Return a task that counts the types of records: rows of TYPES, with their first positions in pieces of files.
-
-    Records that cannot be counted give rows with the first reasons and the number of records.
-    """
+    """Return a task that counts the types, and faults, of records: rows of TYPES, with first positions in pieces."""
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)

@@ -74,10 +74,7 @@ class BackoffTable:
         return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
     def quantize(self, bits: int, storage: Storage | None = None) -> BackoffTable:
-        """Return the table with values quantized order by order to 4 to 8 bits.
-
-        storage: where the arrays go; memory if None.
-        """
+        """Return the table with values quantized order by order to 4 to 8 bits, in `storage` (None: in memory)."""
         if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
             raise UserError(
                 f"the model is quantized already, to {self.quantized_bits} bits: quantize the one it was made from"

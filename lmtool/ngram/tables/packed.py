@@ -148,10 +148,7 @@ def cells_needed(length: int, width: int) -> int:
 
 
 def interpret(generator: Any, *values: Any) -> Any:
-    """Return the function that compiled code would call, if its form depends on the types of its arguments.
-
-    For the interpreter, if NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
-    """
+    """Call the function that `overload` would choose by the types of its arguments, for NUMBA_DISABLE_JIT."""
     return generator(*map(numba.typeof, values))(*values)
 
 

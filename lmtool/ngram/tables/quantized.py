@@ -151,10 +151,7 @@ def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> Q
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:
-    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means.
-
-    Raises ValueError for NaN and plus infinity.
-    """
+    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means."""
     ascending = storage.empty(len(values), np.float32)
     for a, b in storage.pieces(len(values)):
         ascending[a:b] = values[a:b]

@@ -99,11 +99,7 @@ class Trie:
         return node
 
     def begins(self, order: int, first: int, last: int) -> IntArray:
-        """Return the starts of the children of nodes `first` to before `last` of an order below n, and the end of the
-        last.
-
-        `[last - first + 1]`, counted within the next order; the nodes are counted within theirs.
-        """
+        """Return the starts of the children of nodes `first` to `last`, counted within the next order."""
         out = np.empty(last - first + 1, dtype=np.int64)
         first_children(self.nodes, self.first(order) + first, out)
         return out - self.first(order + 1)
@@ -136,10 +132,7 @@ class Trie:
         return found
 
     def suffixes_of_order(self, order: int, shorter: IntArray | None) -> IntArray:
-        """Return the nodes of one order's n-grams without their first words, `[M]`, by one search for each n-gram.
-
-        shorter: the same of the order below; None for order 2, where the suffix is the word itself.
-        """
+        """Return the nodes of an order's n-grams without their first words, `[M]`, given those of the order below."""
         size = self.sizes[order - 1]
         if shorter is None:
             return self.words(2, 0, size)

@@ -213,10 +213,7 @@ def children(nodes: Any, queries: Any) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def find_followers(nodes: Any, contexts: Any, words: Any, out: Any) -> None:
-    """Write the nodes of context nodes `[N]` followed by words `[N]` into out `[N]`, -1 if the trie has none.
-
-    Contexts may be SHORT or UNSEEN.
-    """
+    """Write the nodes of contexts `[N]` (or SHORT or UNSEEN) followed by words `[N]` into out `[N]`, -1 if unknown."""
     queries = np.empty((min(QUERIES, len(contexts)), 3), np.int64)
     for first in range(0, len(contexts), QUERIES):
         count = min(QUERIES, len(contexts) - first)
