@@ -183,7 +183,7 @@ class Corpus(Store):
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
         """Return a split that is read piece by piece from the open store.
 
-        across_sentences: whether contexts cross sentences; a share, reset_share, of the sentences is reset nevertheless.
+        across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
         """
         self._require(name)
         vocabulary = self.vocabulary

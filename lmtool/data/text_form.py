@@ -87,7 +87,7 @@ class TextForm:
         return words if self.subwords is None else self.subwords.pieces(words)
 
     def words(self, text: str) -> list[str]:
-        """Return the words (or characters) of a text, at most one sentence; `<s>` and `</s>` as MARKS, which are OOV."""
+        """Return the words (or characters) of a text, at most one sentence; `<s>` and `</s>` are MARKS, thus OOV."""
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
