@@ -208,10 +208,7 @@ def _report_sentences(rows: WordRows, ends: list[str]) -> None:
 def _require_one_text(
     rows: WordRows, keys: list[str], items: list[tuple[Any, ...]], others: dict[str, list[Any]]
 ) -> None:
-    """Raise UserError if another column divides an item into texts of similar words, such as its conditions.
-
-    keys: the columns of items `[W]`. others: the columns that are not of words, items or sentences.
-    """
+    """Raise UserError if one of `others`, not a column of `keys`, divides an item into similar texts (conditions)."""
     ends = set(rows.item_starts.tolist())
     for key, values in others.items():
         inner = set(_changes(values).tolist()) - ends

@@ -78,10 +78,7 @@ class Occurrences:
         return keys, suffixes, counts
 
     def follow(self, begins: Array, suffixes: Packed) -> None:
-        """Prepare the next count, given the n-grams of the last count, of order k-1.
-
-        begins: the start of the children of each n-gram of order k-2 among them. suffixes: their suffixes.
-        """
+        """Prepare the next count, given the starts of the last n-grams by context, and their suffixes."""
         self.starts, self.ends = begins[self.starts].astype(np.int64), self.storage.empty(suffixes.length, self.kind)
         packed = suffixes.bits, suffixes.width
         self._in_steps(cut_evenly(suffixes.length), lambda _, a, b: (_find_ends, begins, *packed, a, b, self.ends))

@@ -134,8 +134,7 @@ def loss_and_gradient(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the mean -log p of held-out tokens, and its derivatives: of weights `[S]` and of discounts `[n, 4]`.
 
-    nodes: the nodes of the tokens in each order (see tuning.held_out_nodes). types: number of types of the uniform
-    distribution.
+    nodes: of the tokens in each order (tuning.held_out_nodes). types: number of types of the uniform distribution.
     """
     masses = merged_masses(counts, sources, weights, values)
     tokens = len(nodes[0][0])

@@ -61,10 +61,7 @@ class ExpectedProbabilities:
         run((_add, nodes, bos, contexts[cut], by_last_word[cut], p, *sums) for cut in cuts)
 
     def distill(self) -> BackoffTable:
-        """Return the table with these probabilities and new back-off weights.
-
-        N-grams after contexts that the text does not have keep their probabilities.
-        """
+        """Return the table with these probabilities, except after contexts that the text lacks."""
         table = self.table
         log_prob = table.log_prob[:].copy()
         for k in range(2, table.order + 1):
@@ -77,10 +74,7 @@ class ExpectedProbabilities:
 
 
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
-    """Return where to cut places, sorted by their last words `[N]`, into parts of about the same work for threads.
-
-    begins: the start of each word's 2-grams, and of one more word.
-    """
+    """Return where to cut places, sorted by last words `[N]`, for threads. begins: the start of each word's 2-grams."""
     work = np.cumsum(np.diff(begins)[words] + CONTEXT_WORK)
     shares = work[-1] * np.arange(1, threads()) // threads() if len(work) else []
     near = np.searchsorted(work, shares)

@@ -130,10 +130,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
 
 
 def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
-    """Estimate a model without the n-grams below the smoother's minimum counts, except contexts of others.
-
-    closed: whether `<unk>` is not a word of the model, so that n-grams with it are not counted.
-    """
+    """Estimate a model of n-grams with the smoother's minimum counts, and their contexts. closed: without `<unk>`."""
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
     for k, own in enumerate(smoother.of_orders, start=1):
         a = adjusted_counts(counts, k, own.counting, Storage())[:]

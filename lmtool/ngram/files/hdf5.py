@@ -40,10 +40,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 
 
 def map_array(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
-    """Return the array of a dataset, memory-mapped: its pages are read when they are used.
-
-    Raises ValueError for another type or shape, and OSError if another file has taken its file's name.
-    """
+    """Return the array of a dataset, memory-mapped. Raises ValueError and OSError for another or a damaged one."""
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
     offset = dataset.id.get_offset()
