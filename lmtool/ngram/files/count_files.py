@@ -255,10 +255,8 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
             for first in range(0, total, NGRAMS_PER_WRITE):
                 nodes = np.arange(first, min(first + NGRAMS_PER_WRITE, total))
                 nodes = unigrams[nodes] if k == 1 else nodes
-                words, values = (
-                    nodes[:, None] if k == 1 else counts.trie.ngrams_at(k, nodes),
-                    counts.count[k - 1][nodes],
-                )
+                values = counts.count[k - 1][nodes]
                 if values.max(initial=0) >= MAX_EXACT:
                     raise UserError(f"a count is {values.max():,}, too large for a file of counts")
+                words = nodes[:, None] if k == 1 else counts.trie.ngrams_at(k, nodes)
                 file.write(text_lines(np.empty((len(nodes), 0)), words, values[:, None].astype(float), [0], joined))
