@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
-from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
+from lmtool.data.derived_corpus import SkipCorpus, TextCorpus
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
 from tests.api.conftest import TRAIN
@@ -272,7 +272,7 @@ def test_pickles_and_pictures(
     assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
     form = TextForm(corpus.vocabulary)
     text = TextCorpus(corpus.split("valid"), "valid", form)
-    for derived in (limited(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
+    for derived in (limit_words(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
         again = pickle.loads(pickle.dumps(derived))
         assert type(again) is type(derived) and again.vocabulary.words == derived.vocabulary.words
         assert again.split("valid").ids.tolist() == derived.split("valid").ids.tolist()
