@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
-from lmtool.data.derived_corpus import SkipCorpus, TextCorpus
+from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limit_words
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
 from tests.api.conftest import TRAIN
