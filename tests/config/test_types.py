@@ -28,8 +28,10 @@ OPTIONS = [(group, name) for group in [*GROUP_MODULES, "training"] for name in S
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
-    """Return the members of a dataclass's enumerations, as Python has them."""
-    found = {}
+    """Return the members of a dataclass's enumerations, and the words that its texts may be, as Python has them."""
+    rules = {field.name: field.metadata["rule"] for field in fields(settings) if "rule" in field.metadata}
+    texts = {field.name for field in fields(settings) if field.type in ("str", "str | None")}
+    found = {name: rule.words for name, rule in rules.items() if rule.words and name in texts}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]
         members = [tuple(kind.__members__) for kind in kinds if issubclass(kind, Enum)]
@@ -59,7 +61,7 @@ def test_what_the_types_say() -> None:
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_setting_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert verb_setting_types("rescore")["weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
