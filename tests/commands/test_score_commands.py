@@ -245,10 +245,6 @@ def test_a_word_penalty_is_tuned_with_the_weight(unigram: Run) -> None:
     assert Path("given/best.txt").read_text() == "a a a\na a\n"
     total = float(Path("given/nbest.txt").read_text().split("\n")[0].split(" ||| ")[-1])
     assert total == pytest.approx(weight * (3 * a + math.log(5 / 16)) - 3 * penalty, rel=1e-6)
-    for value in ("tuned", "x", "nan"):
-        wrong = unigram("eval", "run=laplace", "nbest=lists", f"nbest_word_penalty={value}", code=2)
-        assert "must be null, a number, or with nbest_reference=FILE tuned" in wrong
-    assert "needs nbest=FILE" in unigram("eval", "run=laplace", "nbest_word_penalty=1", code=2)
 
 
 def test_nbest_settings_that_contradict(unigram: Run) -> None:
@@ -258,10 +254,5 @@ def test_nbest_settings_that_contradict(unigram: Run) -> None:
         assert "lists, line 2 is empty" in said and said.count("\n") == 1
     Path("lists").write_text("0 ||| a\n")
     assert "1.0000" in unigram("eval", "run=one", "nbest=lists")
-    assert "nbest_weight=-1.0: must be" in unigram("eval", "run=one", "nbest=lists", "nbest_weight=-1", code=2)
-    assert "nbest_weight=1.0: needs nbest=FILE" in unigram("eval", "run=one", "nbest_weight=1", code=2)
-    assert "text=train.txt: cannot be used with nbest=lists; remove" in unigram(
-        "eval", "run=one", "nbest=lists", "text=train.txt", code=2
-    )
     Path("lists").write_text("0 ||| zzz\n")
     assert "1 of 1 hypotheses have words to which one gives probability 0" in unigram("eval", "run=one", "nbest=lists")
