@@ -160,4 +160,6 @@ def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
         assert ("on 4 questions of valid" in said) == (name == "cloze")
         assert "cloze questions" in said and ("perplexity" in result(name)) == (name == "text")
     assert result("cloze")["cloze"]["perplexity"] < result("text")["cloze"]["perplexity"]
+    nothing = lmtool("ensemble", "runs=[o1,o2]", "method=log_linear", "fit_on=cloze", "split=train", code=2)
+    assert "no questions for split=train" in nothing
     assert "text except with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)
