@@ -86,10 +86,7 @@ class LanguageModel(ABC):
         return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`.
-
-        The log-probabilities are not renormalized over the candidates.
-        """
+        """Return log p of candidates `[N, K]` after contexts `[N, C]`, not renormalized over them: `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         chunks = [
@@ -151,9 +148,7 @@ class LanguageModel(ABC):
         return text.as_stream(self.across_sentences).windows(index, size)
 
     def map_text(self, function: Callable[..., Array], text: Split, first: int = 0, last: int | None = None) -> Array:
-        """Return function(contexts, targets) of the tokens `first` to `last` - 1 of a text, by default of all,
-        `[last - first, ...]`.
-        """
+        """Return function(contexts, targets) of tokens `first` to `last` - 1 of a text: `[last - first, ...]`."""
         parts = in_chunks((text.tokens if last is None else last) - first, TOKENS_PER_CHUNK)
         indices = (np.arange(first + part.start, first + part.stop) for part in parts)
         return np.concatenate([function(*self.contexts_of(text, index)) for index in indices])
@@ -172,7 +167,7 @@ class LanguageModel(ABC):
     ) -> FloatArray:
         """Return log p of the tokens `first` to `last` - 1 of a text, `[last - first]`, by their contexts.
 
-        unnormalized: return unnormalized_log_prob instead; raises UserError if the model has none.
+        unnormalized: return unnormalized_log_prob instead.
         """
         if self.context_size is None and not unnormalized:
             return self.score_text(text, progress=progress)[first:last]
@@ -197,13 +192,12 @@ class LanguageModel(ABC):
         return self.context_size
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
-        """Return the state `[W]` before the first word, for `advance`.
+        """Return the state `[W]` before the first word, for `advance`. Raises UserError for a model with a cache.
 
         A state is a row of int64 that holds everything read so far that affects later words: if rows are equal, all
         further log-probabilities are, so that a decoder may recombine such hypotheses. By default it is the context; a
         recurrent network keeps the bits of its hidden units in it.
-        sentence_start: whether a sentence begins; if not, nothing is known of the words before. Raises UserError for a
-        model with a cache.
+        sentence_start: whether a sentence begins; if not, nothing is known of the words before.
         """
         if self.dynamic:
             raise UserError("a model with a cache has no states: it depends on all that it has read; take its members")

@@ -26,8 +26,7 @@ def continuations(
 ) -> list[list[int]]:
     """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
 
-    The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts. eos: the
-    id of `</s>`, or None.
+    The random numbers of text k depend on seed and k alone: a larger count or length only adds to the texts.
     """
     draws = np.empty((count, length))  # first: too many are refused at once
     for k, row in enumerate(draws):

@@ -40,12 +40,11 @@ from lmtool.ngram.counting.counts import Counts, count_text
 from lmtool.ngram.estimation.estimate import estimate_per_order
 from lmtool.ngram.files.arpa_model import arpa_table, vocabulary_of, write_arpa
 from lmtool.ngram.files.arpa_read import read_arpa
-from lmtool.ngram.files.counts_read import CountFiles, counted_train, read_counts
-from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.files.count_files import CountFiles, counted_train, read_counts, write_counts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
-from lmtool.ngram.query.sums import checked_sums, renormalized
-from lmtool.ngram.smoothers.of_srilm import smoother_of
+from lmtool.ngram.query.sums import check_sums, renormalize
+from lmtool.ngram.smoothers.of_srilm import srilm_smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import LN10, IntArray, decimal
 from lmtool.system.files import atomic_write, packed_file
@@ -169,14 +168,14 @@ def ngram_count(given: Options) -> None:
             file.write("\n".join([*ordered, ""]).encode())
     if "write" in given:
         with _written(given["write"]) as path:
-            write_counts(counts, named, places, path, folder=False)
+            write_counts(counts, named, places, path)
             if "sort" in given:
                 lines = sorted(_lines(str(path)), key=lambda line: line.split()[:-1])
                 with atomic_write(path) as temporary, packed_file(temporary, path) as file:
                     file.writelines(lines)
     if "lm" in given:
         closed = "unk" not in given
-        smoother = smoother_of(given, counts.order, len(vocabulary) - 1 - closed)
+        smoother = srilm_smoother(given, counts.order, len(vocabulary) - 1 - closed)
         table = estimate_per_order(counts, smoother, closed=closed)
         for note in smoother.notes:
             print(f"note: {note}", file=sys.stderr)
@@ -220,9 +219,9 @@ def ngram(given: Options) -> None:
             shares = np.array([1 - weight / total, weight / total] if total else [1.0, 0.0])
             table = mix_static([NgramModel(table, vocabulary), other], shares, vocabulary)
         if "renorm" in given:
-            table = renormalized(table)
+            table = renormalize(table)
         if not table.normalized:
-            low, high = checked_sums(table, vocabulary.eos)[1:]
+            low, high = check_sums(table, vocabulary.eos)[1:]
             print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
         if "prune" in given:
             table = prune_by_entropy(table, given["prune"], vocabulary.eos)
@@ -273,7 +272,7 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
     vocabulary = vocabulary_of(list(words), sentences=True)
     models = [NgramModel(arpa_table(arpa, vocabulary), vocabulary) for arpa in arpas]
-    return [model.limited(listed) for model in models] if "limit_vocab" in given else models, weights
+    return [model.limit(listed) for model in models] if "limit_vocab" in given else models, weights
 
 
 def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> None:

@@ -324,7 +324,7 @@ class TextModel:
         by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
         outside the vocabulary, and if the model is not neural.
         """
-        from lmtool.neural.word_vectors import nearest
+        from lmtool.neural.model import nearest
 
         require_whole("top", top)
         require(isinstance(word, str), "word", repr(word), "text")

@@ -28,7 +28,7 @@ from lmtool.system import parallel
 from lmtool.system.process import StopRequest
 
 SECONDS = 0.2  # of one measurement in one turn
-EXP, TANH = 24, 34  # operations of _fast_math.exp_below; of tanh there, with its slope and the product with that
+EXP, TANH = 24, 34  # operations of loops.exp_below; of tanh there, with its slope and the product with that
 LINE, ENTRY = 64, 32  # bytes; of an n-gram in a hash table with slots of 16 bytes, half of them full
 WORDS, SHAPES = 10_000, [(1024, 512), (1024, 100), (32, 512), (32, 100)]  # O; B and H of the products
 SIZES = 1 << 22, 1 << 27, 1 << 30  # bytes: weights of 30/100, n-grams of the Penn Treebank, beyond any cache

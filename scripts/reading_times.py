@@ -168,8 +168,7 @@ def draw(found: list[tuple[float, Gain]], path: Path) -> None:
     """Draw perplexity on big_heldout against gain, if matplotlib is installed."""
     if not can_plot():
         return
-    from lmtool.plots.axes import number_axis
-    from lmtool.plots.style import INK, SERIES, WIDTH, new_figure, save_png
+    from lmtool.plots.style import INK, SERIES, WIDTH, new_figure, number_axis, save_png
 
     with new_figure(WIDTH, 4.2, ()) as figure:
         axes = figure.add_subplot()

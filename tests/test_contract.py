@@ -11,7 +11,7 @@ import torch
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import limited
+from lmtool.data.derived_corpus import limit_words
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
@@ -106,7 +106,7 @@ def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> Languag
 
 def over_vocabulary(corpus: Corpus) -> LanguageModel:
     """Of two thirds of the words, so that the others share p(<unk>)."""
-    known = limited(corpus, corpus.vocabulary.words[::3] + corpus.vocabulary.words[1::3])
+    known = limit_words(corpus, corpus.vocabulary.words[::3] + corpus.vocabulary.words[1::3])
     return OverVocabulary(ngram(known, 3), known.vocabulary, corpus.vocabulary)
 
 
@@ -291,20 +291,3 @@ def test_more_that_networks_refuse(toy: Corpus) -> None:
         model(torch.from_numpy(contexts), torch.from_numpy(targets[1:]))
     assert model.top(contexts[:0], 2)[0].shape == (0, 2) and model.argmax(contexts[:0]).shape == (0,)
     assert model.hidden(contexts[:0]).shape == (0, 8)
-
-
-def test_weights_that_are_none(toy: Corpus) -> None:
-    one = ngram(toy, 1)
-    half, cache = np.array([0.5, 0.5]), UnigramCache(3)
-    wrong = {
-        r"Mixture: weights must be \[2\] numbers; got float64 \[1\]": lambda: Mixture([one, one], np.ones(1)),
-        "Mixture: weights must sum to one; got a sum of 2.0": lambda: Mixture([one, one], np.ones(2)),
-        "Mixture: weights must be finite and 0 or more": lambda: Mixture([one, one], np.array([1.5, -0.5])),
-        "LogLinear: weights must be finite": lambda: LogLinear([one, one], np.array([np.nan, 1])),
-        r"ClassMixture: weights must be \[1, 2\] numbers": lambda: ClassMixture([one, one], half, one),
-        r"CachedMixture: weights must be \[3\] numbers": lambda: CachedMixture([one, one], half, cache),
-        "Mixture: members must be one language model or more": lambda: Mixture([], np.ones(0)),
-    }
-    for error, make in wrong.items():
-        with pytest.raises(ValueError, match=error):
-            make()

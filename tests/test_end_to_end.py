@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lmtool.cli.command_line import main
+from lmtool.data import readers
 from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
@@ -78,12 +79,13 @@ BAD_TEXT = [
     ("binary", b"a b\n\x00\x01\n", ["train.txt, line 2", "NUL", "not a text file"]),
     ("latin-1", "a\nb\ncaf\u00e9\n".encode("latin-1"), ["train.txt, line 3", "0xe9", "UTF-8"]),
     ("marks", b"a b\n<s> a b </s>\n", ["train.txt, line 2: <s> is in the text"]),
-    ("marks below", b"a b\n" * 2_000_000 + b"\na </s>\n", ["train.txt, line 2000002: </s> is in the text"]),
+    ("marks below", b"a b\n" * 20_000 + b"\na </s>\n", ["train.txt, line 20002: </s> is in the text"]),
 ]
 
 
 @pytest.mark.parametrize(("content", "words"), [case[1:] for case in BAD_TEXT], ids=[case[0] for case in BAD_TEXT])
-def test_bad_text(content: bytes, words: list[str], lmtool: Run) -> None:
+def test_bad_text(content: bytes, words: list[str], lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", 1 << 12)
     write("train.txt", content)
     write("valid.txt", GOOD)
     said = lmtool("preprocess", *TEXT, code=2)
@@ -91,13 +93,6 @@ def test_bad_text(content: bytes, words: list[str], lmtool: Run) -> None:
     for word in words:
         assert word in said
     assert not Path("stores").exists() or list(Path("stores").iterdir()) == []
-
-
-def test_a_mark_in_text_that_is_cut(lmtool: Run) -> None:
-    write("all.txt", b"a b\n\nb <s> a\na\n" * 5)
-    cut = ("data=text", "data.train=all.txt", "data.split.train=0.6", "data.split.shuffle_seed=1")
-    for words in (cut, cut[:-1]):
-        assert "all.txt, line 3: <s> is in the text" in lmtool("preprocess", *words, code=2)
 
 
 def test_missing_files_and_splits(lmtool: Run) -> None:

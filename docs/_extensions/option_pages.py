@@ -25,7 +25,7 @@ from option_text import (
 )
 
 from lmtool.cli.help_pages import describe_options
-from lmtool.config.options import GROUP_MODULES, conf_dir, find_python_file, kinds, settings_class, yaml_files
+from lmtool.config.options import GROUP_MODULES, conf_dir, kinds, settings_class, yaml_files
 from lmtool.config.rules import MISSING
 from lmtool.config.yaml_files import YamlFile
 
@@ -160,7 +160,7 @@ def page(group: str, name: str) -> str:
     """Return the page of an option or preset, in MyST Markdown, without the parts that it does not have."""
     said = file_of(group, name, own=True)
     kind = kind_of(group, name)
-    path = find_python_file(group, kind)
+    path = Path(inspect.getfile(settings_class(group, kind)))
     text = option_text(docstring(group, kind))
     parts = [f"# `{group}={name}`\n", plain(said.description) + "\n"]
     if said.title:

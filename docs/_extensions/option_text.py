@@ -81,7 +81,7 @@ def docstring(group: str, kind: str) -> str:
     if FIELD.search(of_class):
         return of_class
     for home in GROUP_MODULES[group]:
-        path = ROOT.joinpath(*home.split("."), f"{kind}.py")
+        path = ROOT.joinpath(*home.split(".")[:-1], f"{kind}.py")
         if path.is_file():
             return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return of_class

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from lmtool.commands import bare_setting, top_level_keys, verbs
@@ -27,7 +26,7 @@ FLAGS: dict[str, tuple[str, ...] | None] = {
 }
 SHORT = {"-m": "--multirun", "-h": "--help", "-c": "--cfg", "-i": "--info", "-p": "--package"}
 SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
-USUAL_FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir", "--version")
+USUAL_FLAGS = ("--multirun", "--help", "--cfg", "--config-dir", "--version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,59 +60,45 @@ def split_line(words: list[str]) -> CommandLine:
     verb: str | None = None
     flags: dict[str, str] = {}
     overrides: list[str] = []
-    waiting: str | None = None  # a flag whose value comes next
-    for word, after in zip_longest(words, words[1:], fillvalue=""):
-        if waiting is not None:
-            if is_flag(word):
-                raise UserError(f"{waiting} needs a value; to pass one that starts with a dash, write {waiting}={word}")
-            flags[waiting] = _flag_value(waiting, word)
-            waiting = None
-        elif is_flag(word):
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if is_flag(word):
             name, equals, value = word.partition("=")
             flag = SHORT.get(name, name)
             if flag not in FLAGS:
-                raise UserError(f"no flag {name}{_suggest_flag(word, after)}{_text_hint(word, verb)}")
-            if flag == "--info" and not equals and after not in INFO:
-                equals, value = "=", "all"
-            takes_value = FLAGS[flag] is not None
-            flags[flag] = _flag_value(flag, value) if equals and takes_value else ""
-            waiting = flag if takes_value and not equals else None
+                raise UserError(f"no flag {name}{_suggest_flag(word, verb)}")
+            choices = FLAGS[flag]
+            if choices is not None and not equals:
+                if rest and not is_flag(rest[0]) and (flag != "--info" or rest[0] in INFO):
+                    value = rest.pop(0)
+                elif flag == "--info":
+                    value = "all"
+                else:
+                    raise UserError(f"{flag} needs a value after it; one that starts with a dash is {flag}=-VALUE")
+            if choices and value not in choices:
+                raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
+            flags[flag] = os.path.expanduser(value) if flag == "--config-dir" else value * (choices is not None)
         elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
             verb = word
         else:
             overrides.append(word)
-    if waiting is not None:
-        raise UserError(f"{waiting} needs a value after it")
     known = (*verbs(), "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
     return CommandLine(verb, flags, add_bare_key(verb, overrides) if verb in verbs() else overrides)
 
 
-def _flag_value(flag: str, value: str) -> str:
-    """Return a flag's value; `~/` is the home folder. Raises UserError for an invalid one."""
-    choices = FLAGS[flag]
-    if choices and value not in choices:
-        raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
-    return os.path.expanduser(value) if flag == "--config-dir" else value
-
-
-def _suggest_flag(word: str, after: str) -> str:
-    """Suggest a flag of similar spelling for an unknown one, else a setting (for `--model ngram` of other tools)."""
+def _suggest_flag(word: str, verb: str | None) -> str:
+    """Suggest a flag of similar spelling for an unknown one, else a setting, as in `--model ngram` of other tools."""
     flag, _, value = word.partition("=")
     name = flag.strip("-")
-    if close := close_words(name, [known.strip("-") for known in USUAL_FLAGS if known.startswith("--")]):
-        return f"; did you mean {' or '.join(f'--{other}' for other in close)}?"
-    if not flag.startswith("--") or not name:
-        return nearest(flag, USUAL_FLAGS)
-    value = value or (after if after and not is_flag(after) and "=" not in after else "value")
-    return f"; settings have no dashes: write {name.replace('-', '_')}={value}"
-
-
-def _text_hint(word: str, verb: str | None) -> str:
-    """Return how to write text that begins with a dash, if the verb reads it."""
-    is_read = verb in verbs() and bare_setting(verb) == ("text", False)
-    return f"; or, for text that begins with a dash, text={word}" if is_read else ""
+    if close := close_words(name, [known.strip("-") for known in USUAL_FLAGS]):
+        return f"; did you mean --{close[0]}?"
+    hint = f"; settings have no dashes: write {name.replace('-', '_')}={value or 'value'}"
+    if verb in verbs() and bare_setting(verb) == ("text", False):
+        hint += f"; or, for text that begins with a dash, text={word}"
+    return hint
 
 
 def add_bare_key(verb: str, words: list[str]) -> list[str]:

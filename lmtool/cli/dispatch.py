@@ -31,8 +31,8 @@ def run_line(line: CommandLine) -> int:
     request = discard_output_of_higher_ranks(parse_request(line))
     part, info = line.flags.get("--cfg"), line.flags.get("--info")
     if info is not None:
-        if part is not None or line.multirun:
-            raise UserError("--info: show one thing at a time, and without -m")
+        if part is not None:
+            raise UserError("--info: show one thing at a time, without --cfg")
         compose_request(request)  # which checks what Hydra will read
         try:
             run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)

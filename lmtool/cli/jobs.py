@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
-from lmtool.cli.mistakes import explain_compose_error, user_yaml_files
-from lmtool.cli.unknown_keys import describe_unused_group
+from lmtool.cli.mistakes import describe_unknown_key, explain_compose_error, user_yaml_files
 from lmtool.commands import verb_setting_types
-from lmtool.config.compose import Composition, compose_usable
+from lmtool.config.compose import Composition
 from lmtool.config.grammar import sweep_values
 from lmtool.config.options import EXPERIMENT
 from lmtool.config.request import Request
-from lmtool.config.yaml_files import require_bounded_aliases
+from lmtool.config.yaml_files import choose_options, require_bounded_aliases
 from lmtool.errors import UserError
 
 
-def compose_options(request: Request) -> Composition:
-    """Compose the options of a request. Raises UserError for a mistake in a choice or in a YAML file."""
+def compose_options(request: Request, *, may_leave_out: bool = False) -> Composition:
+    """Compose the options of a request. may_leave_out: whether choices of groups that are not used are left out.
+
+    Raises UserError for a mistake in a choice or in a YAML file.
+    """
     for path in user_yaml_files(request):
         require_bounded_aliases(path)
     try:
@@ -29,7 +32,27 @@ def compose_options(request: Request) -> Composition:
         user_error = explain_compose_error(error, request)
         if user_error is None:
             raise
-        raise user_error from error
+        unused = _unused_groups(request)
+        if not unused:
+            raise user_error from error
+    choices = {group: option for group, option in request.choices.items() if group not in unused}
+    composition = compose_options(replace(request, choices=choices))
+    if not may_leave_out:
+        raise UserError(describe_unknown_key(unused[0], [composition]))
+    return composition
+
+
+def _unused_groups(request: Request) -> list[str]:
+    """Return the chosen groups that the defaults lists do not use; none if an option does not exist."""
+    with suppress(UserError):
+        used = choose_options(request.verb, request.choices, request.folders)
+        return [group for group in request.choices if not is_special(group) and group not in used]
+    return []
+
+
+def is_special(group: str) -> bool:
+    """Return whether a group is Hydra's own, in another package or an experiment."""
+    return re.search(r"[/@+]", group) is not None
 
 
 def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[Composition]:
@@ -44,8 +67,8 @@ def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[
     may_leave_out = bool(names or optional_keys)
     jobs = [job for each in requests for job in _compose_job_of_each_option(each, may_leave_out)]
     for group in request.choices:
-        if not (re.search(r"[/@+]", group) or group in optional_keys or any(group in job.groups for job in jobs)):
-            raise UserError(describe_unused_group(group, request.choices[group], jobs[0]))
+        if not (is_special(group) or group in optional_keys or any(group in job.groups for job in jobs)):
+            raise UserError(describe_unknown_key(group, jobs))
     return jobs
 
 
@@ -53,27 +76,17 @@ def _compose_job_of_each_option(request: Request, may_leave_out: bool) -> list[C
     """Compose a job with the first option of each group, and one for each other option of a group that a job uses."""
     values = {group: sweep_values(group.lstrip("+"), text, request.folders) for group, text in request.choices.items()}
     options = {group: names for group, names in values.items() if names}
-    may_leave_out = may_leave_out or bool(options)
     choices_of_jobs = [request.choices | {group: names[0] for group, names in options.items()}]
-    jobs = [_compose_job(replace(request, choices=choices_of_jobs[0]), may_leave_out)]
+
+    def compose(choices: dict[str, str]) -> Composition:
+        return compose_options(replace(request, choices=choices), may_leave_out=may_leave_out or bool(options))
+
+    jobs = [compose(choices_of_jobs[0])]
     waiting = {group: names[1:] for group, names in options.items()}
     for job, choices in zip(jobs, choices_of_jobs, strict=False):  # which grow by the other options of each group
         for group in list(waiting):
             if group in job.groups or "/" in group:  # in the first job that has the group
                 others = [choices | {group: name} for name in waiting.pop(group)]
                 choices_of_jobs += others
-                jobs += [_compose_job(replace(request, choices=other), may_leave_out) for other in others]
+                jobs += map(compose, others)
     return jobs
-
-
-def _compose_job(request: Request, may_leave_out: bool) -> Composition:
-    """Compose a job. may_leave_out: whether a group that it does not use is left out, since others may use it."""
-    try:
-        return compose_options(request)
-    except UserError:
-        if not may_leave_out:
-            raise
-        job, unusable = compose_usable(request, verb_setting_types(request.verb))
-        if any(re.search(r"[/@+]", group) or group in job.groups for group in unusable):
-            raise
-        return job

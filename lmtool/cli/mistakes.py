@@ -9,40 +9,94 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
-from yaml.reader import ReaderError
 
 from lmtool.cli.help_pages import PLUGINS
-from lmtool.cli.unknown_keys import describe_unknown_hydra_key, describe_unknown_key, describe_unused_group
-from lmtool.commands import verb_setting_types
-from lmtool.config.compose import Composition, UnknownKeyError, compose_usable
-from lmtool.config.options import EXPERIMENT, conf_dir, option_sources, yaml_files
+from lmtool.cli.synonyms import MEANINGS
+from lmtool.commands import verb_setting_types, verbs
+from lmtool.config.compose import Composition, UnknownKeyError
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, conf_dir, kinds, option_sources, yaml_files
 from lmtool.config.request import Request, is_hydra_key
-from lmtool.config.settings import SettingError, describe_config_error, find_whole_key
-from lmtool.config.yaml_files import (
-    find_line,
-    read_option,
-    read_yaml,
-    read_yaml_text,
-    require_experiment,
-)
+from lmtool.config.settings import SettingError, describe_config_error, find_sibling_keys, find_whole_key
+from lmtool.config.types import SettingType, option_types
+from lmtool.config.yaml_files import normalize_name, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
-from lmtool.system.terminal import nearest, size_text
+from lmtool.system.terminal import close_words, nearest, size_text
 
+SHOWN = 3  # maximum number of options and verbs in a hint
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
 # Messages of torch, which has an exception type for GPUs only, and of the system's loader when memory runs out.
 NO_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|not enough memory|out of memory|size calculation overflowed"
     r"|failed to map segment|bad_alloc|can't start new thread"
 )
+
+
+def describe_unknown_key(key: str, jobs: Sequence[Composition]) -> str:
+    """Return a one-line message for a key or group that none of the jobs of a sweep, or the only job, has.
+
+    The key that is meant is searched for among those in use, then among those of other options and verbs: by other
+    tools' names for it, by its last part, and by its spelling.
+    """
+    used = list(dict.fromkeys(name for job in jobs for name in (*job.groups, *job.verb_types, *job.keys())))
+    owners = _owners(jobs[0].request.folders)
+    if key in owners and ("." in key or not _same_keys(key, used)):
+        return f"no key {key!r}; it is a key of {_list_owners(key, owners, used)}"
+    if close := _same_keys(key, used):
+        return f"no key {key!r}; did you mean {' or '.join(close)}?"
+    if close := _same_keys(key, list(owners)):
+        return f"no key {key!r}; did you mean {close[0]}? (a key of {_list_owners(close[0], owners, used)})"
+    group = f"{key.partition('.')[0]}."
+    siblings = {name.removeprefix(group): name for name in used if name.startswith(group)}
+    if siblings:
+        word, ends = key.removeprefix(group), siblings
+    else:
+        siblings = {name: name for name in [*used, *[f"+{EXPERIMENT}"] * ("model" in used)] if "." not in name}
+        word, ends = key, siblings | {name.rpartition(".")[2]: name for name in used if "." in name} | siblings
+    close = list(dict.fromkeys(ends[name] for name in close_words(word, list(ends))))
+    return f"no key {key!r}" + (f"; did you mean {' or '.join(close)}?" if close else nearest(word, siblings))
+
+
+def _owners(folders: Sequence[Path]) -> dict[str, list[str]]:
+    """Return all keys and groups, each with the options and verbs that have it."""
+    owners: dict[str, list[str]] = {}
+    for group in GROUP_MODULES:
+        for option in kinds(group):
+            keys = [f"{group}.{name}" for name in SettingType(fields=option_types(group, option)).leaves()]
+            for key in (*keys, *read_option(group, option, folders).groups):
+                owners.setdefault(key, []).append(f"{group}={option}")
+    for verb in verbs():
+        for key in (*verb_setting_types(verb), *read_yaml(conf_dir() / f"{verb}.yaml").groups):
+            owners.setdefault(key, []).append(f"lmtool {verb}")
+    return owners
+
+
+def _list_owners(key: str, owners: dict[str, list[str]], used: Sequence[str]) -> str:
+    """Return the options and verbs that have a key; if their group is not in use, those that have the group."""
+    names = owners[key]
+    usable = [name for name in names if " " in name or name.partition("=")[0] in used]
+    group = names[0].partition("=")[0]
+    if not usable and group in owners and group != key:
+        return _list_owners(group, owners, used)
+    names = sorted(usable or names, key=lambda name: (" " in name, len(name.partition("=")[2])))
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
+def _same_keys(key: str, known: Sequence[str]) -> list[str]:
+    """Return the known key that another tool's name means, else the outermost ones with the same last part."""
+    last = normalize_name(key.rpartition(".")[2])
+    meanings = MEANINGS.get(normalize_name(key)) or MEANINGS.get(last) or []
+    if found := [name for name in meanings if name in known]:
+        return found[:1]
+    same = [name for name in known if name != key and normalize_name(name.rpartition(".")[2]) == last]
+    return [name for name in same if name.count(".") == min(each.count(".") for each in same)]
 
 
 def explain_compose_error(error: BaseException, request: Request) -> UserError | None:
@@ -54,7 +108,11 @@ def explain_compose_error(error: BaseException, request: Request) -> UserError |
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
             return UserError(_explain_missing_option(cause.missing_cfg_file, list(cause.options or []), request))
         if isinstance(cause, YAMLError):
-            return UserError(_explain_yaml_syntax(cause))
+            mark = cause.problem_mark or cause.context_mark if isinstance(cause, MarkedYAMLError) else None
+            file = f"{os.path.relpath(mark.name)}:{mark.line + 1}" if mark else "a YAML file"
+            parts = (cause.context, cause.problem) if isinstance(cause, MarkedYAMLError) else (str(cause),)
+            reason = ", ".join(" ".join(part.split()) for part in parts if part)
+            return UserError(f"{file}: {reason}: correct this YAML file")
     if isinstance(error, UnicodeDecodeError | OSError):
         for path in user_yaml_files(request):
             with suppress(YAMLError):
@@ -65,8 +123,11 @@ def explain_compose_error(error: BaseException, request: Request) -> UserError |
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, HydraException | OmegaConfBaseException | ValueError):
         config_error = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
-        message = describe_config_error(config_error) if config_error else _join_messages(chain)
-        return UserError(_explain_wrong_group(request) or message)
+        messages = (" ".join(str(cause).split()) for cause in chain)
+        message = describe_config_error(config_error) if config_error else "; ".join(dict.fromkeys(messages))
+        if "more than once" in message and f"+{EXPERIMENT}" in request.choices:
+            message += f"; in the defaults list of +{EXPERIMENT}={request.choices[f'+{EXPERIMENT}']}, write override /"
+        return UserError(message)
     if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
@@ -84,17 +145,24 @@ def explain_sweep_error(error: Exception, request: Request) -> UserError | None:
 
 def explain_values_error(error: Exception, composition: Composition) -> UserError | None:
     """Return the one-line form of an error in setting a request's values; None for any other error."""
-    request = composition.request
     if isinstance(error, UnknownKeyError):
         key = str(error)
         if is_hydra_key(key):
-            return UserError(describe_unknown_hydra_key(key, error.__cause__, request))
-        value = request.values[key]
-        value_text = repr(value) if request.python else str(value)
-        return UserError(describe_unknown_key(key, value_text, [composition], python=request.python))
+            return UserError(_describe_unknown_hydra_key(key, error.__cause__, composition.request))
+        return UserError(describe_unknown_key(key, [composition]))
     if isinstance(error, OmegaConfBaseException):
         return UserError(prefix_place(describe_config_error(error), find_whole_key(error), composition))
     return None
+
+
+def _describe_unknown_hydra_key(key: str, error: BaseException | None, request: Request) -> str:
+    part = key.split(".")[1] if "." in key else ""
+    if f"hydra/{part}" in PLUGINS.keys() - request.choices.keys():
+        options = ", ".join(option for option, extra in PLUGINS[f"hydra/{part}"].items() if extra)
+        return f"no key {key!r} with hydra/{part}=basic; choose one of {options} too"
+    siblings = find_sibling_keys(error) if isinstance(error, OmegaConfBaseException) else []
+    hint = nearest(key.rpartition(".")[2], siblings)
+    return f"no key {key!r}{hint or f'; to add it write +{key}={request.values.get(key)}'}"
 
 
 def explain_folder_error(error: OSError) -> UserError:
@@ -142,99 +210,41 @@ def _explain_missing_option(missing: str, options: list[str], request: Request) 
             read_option(group, option, request.folders)
         except UserError as error:
             message = str(error)
-    place = None if chosen else _find_default_place(option, request)
-    return f"{place}: {message}" if place else message
-
-
-def _explain_wrong_group(request: Request) -> str | None:
-    """Return what is wrong with the groups of a request and of its YAML files, or None if nothing is."""
-    for path in user_yaml_files(request):
-        for group, option in read_yaml(path).groups.items():
-            if option != "..." and not group.startswith("hydra/"):
-                try:
-                    read_option(group, option, request.folders)
-                except UserError as error:
-                    place = _find_default_place(option, request)
-                    return f"{place}: {error}" if place else str(error)
-    with suppress(HydraException, OmegaConfBaseException, ValueError, RecursionError):
-        verb_types = verb_setting_types(request.verb)
-        composition, unusable = compose_usable(request, verb_types)
-        name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
-        files = yaml_files(EXPERIMENT, request.folders)
-        if name in files:
-            try:
-                require_experiment(files[name], set(composition.groups))
-            except UserError as error:
-                return str(error)
-        others = " ".join(f"{group}={option}" for group, option in request.choices.items() if not group.startswith("+"))
-        if f"+{EXPERIMENT}" in unusable and others:
-            with suppress(Exception):  # if it composes alone
-                Composition(replace(request, choices={f"+{EXPERIMENT}": name}, values={}, removed=[]), verb_types)
-                return f"+{EXPERIMENT}={name} does not go together with {others}: leave one of them out"
-        for group, option in unusable.items():
-            if group not in composition.groups and group != f"+{EXPERIMENT}":
-                return describe_unused_group(group.lstrip("+"), option, composition)
-    return None
+    for path in [] if chosen else user_yaml_files(request):
+        for number, line in enumerate(read_yaml_text(path).splitlines(), 1):
+            if re.match(rf"(defaults:.*|\s*- .*)\b{re.escape(option)}(\W|$)", line):
+                return f"{path}:{number}: {message}"
+    return message
 
 
 def prefix_place(message: str, key: str, composition: Composition) -> str:
     """Put before a message the file and line that set a key, unless the request does."""
-    for request_key in (name.lstrip("+") for name in composition.request.values):
-        if request_key == key or key.startswith((f"{request_key}.", f"{request_key}[")):
-            return message
-    place = _find_place(key, composition)
-    return f"{place}: {message}" if place else message
-
-
-def _find_place(key: str, composition: Composition) -> str | None:
-    """Return FILE:LINE of a setting that is taken from a YAML file, the last one merged first."""
     request, key = composition.request, key.partition("[")[0]
-    folders = request.folders
-    experiments = yaml_files(EXPERIMENT, folders)
-    name = request.choices.get(f"+{EXPERIMENT}", "").strip("'")
-    files = [(experiments[name], "")] if name in experiments else []
-    for group, option in composition.groups.items():
-        group_files, options = yaml_files(group, folders), [option]
-        for each in options:  # and the files that it is based on
-            if each in group_files:
-                files.append((group_files[each], f"{group}."))
-                options += [base for base in read_yaml(group_files[each]).bases if base not in options]
+    if any(key == name.lstrip("+") or key.startswith(f"{name.lstrip('+')}.") for name in request.values):
+        return message
+    groups = composition.groups
+    if experiment := request.choices.get(f"+{EXPERIMENT}", "").strip("'"):
+        groups = {EXPERIMENT: experiment} | groups
+    files = []
+    for group, option in groups.items():
+        group_files, options = yaml_files(group, request.folders), [option]
+        for name in options:  # which grows by the files that it is based on
+            if name in group_files:
+                files.append((group_files[name], "" if group == EXPERIMENT else f"{group}."))
+                options += [base for base in read_yaml(group_files[name]).bases if base not in options]
     files += [(conf_dir() / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
     for path, prefix in files:
-        line = find_line(path, key.removeprefix(prefix).split(".")) if key.startswith(prefix) else None
-        if line is not None:
-            return f"{path}:{line}"
-    return None
-
-
-def _find_default_place(option: str, request: Request) -> str | None:
-    """Return FILE:LINE of an option in the defaults lists of the user's YAML files; None if it is not found."""
-    for path in user_yaml_files(request):
-        line = find_line(path, ["defaults", option])
-        if line is not None:
-            return f"{path}:{line}"
-    return None
+        for setting in read_yaml(path).settings:
+            name = prefix + ".".join(setting.path)
+            if name == key or (setting.value and key.startswith(f"{name}.")):
+                return f"{path}:{setting.line}: {message}"
+    return message
 
 
 def user_yaml_files(request: Request) -> Iterator[Path]:
     """Yield the YAML files of user folders."""
     for top in [*request.folders, *(place.folder for place in option_sources())]:
         yield from sorted(top.rglob("*.yaml"))
-
-
-def _explain_yaml_syntax(error: YAMLError) -> str:
-    """Return the message of an error in a YAML file, with file and line."""
-    mark = error.problem_mark or error.context_mark if isinstance(error, MarkedYAMLError) else None
-    if mark is None or not isinstance(error, MarkedYAMLError):
-        file = os.path.relpath(error.name) if isinstance(error, ReaderError) else "a YAML file"
-        return f"{file}: {_join_messages([error])}: correct this YAML file"
-    reason = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
-    return f"{os.path.relpath(mark.name)}:{mark.line + 1}: {reason}: correct this YAML file"
-
-
-def _join_messages(chain: list[BaseException]) -> str:
-    """Join a chain of errors in one line."""
-    return "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

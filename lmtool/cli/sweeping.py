@@ -20,7 +20,6 @@ from lmtool.cli.allowed import find_trusted_choices, restricted_changes
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import compose_jobs
 from lmtool.cli.running import compose_request, resolve_hydra_by, run_composed_command, write_settings
-from lmtool.cli.unknown_keys import describe_unknown_key
 from lmtool.cli.values import read_text
 from lmtool.cli.words import add_sweep_parameters, parse_request
 from lmtool.config.compose import BASE, OPTIONAL, Composition, hydra_state, hydra_words
@@ -94,7 +93,7 @@ def _find_optional_keys(request: Request) -> set[str]:
     for key in _setting_keys(request):
         is_lacking = [job.type_of(key) is None for job in jobs]
         if all(is_lacking):
-            raise UserError(describe_unknown_key(key, str(request.values[key]), jobs, python=request.python))
+            raise UserError(mistakes.describe_unknown_key(key, jobs))
         optional_keys |= {key} if any(is_lacking) else set()
     groups = [group for group in request.choices if not re.search(r"[/@+]", group)]
     return optional_keys | {group for group in groups if any(group not in job.groups for job in jobs)}

@@ -23,7 +23,6 @@ from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<mark>\+{0,2})(?P<key>[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
 INTERPOLATION = re.compile(r"\$\{[^}]+\}")
-SPAN = re.compile(r"(?P<first>-?\d+) *(\.{2,3}|-|:|to) *(?P<last>-?\d+)")  # how other tools write a range
 SWEEP = "a sweep over several values needs -m"
 
 
@@ -130,45 +129,23 @@ def _quote_unreadable(text: str) -> str:
 
 
 def _require_form(word: Word, type_: SettingType) -> None:
-    """Raise UserError for a value whose form the setting cannot have."""
-    key, text, written = word.key, word.text, word.written
-    if any(name.startswith(f"{key}.") for name in HYDRA_TEXTS) and not text.startswith("{"):
-        raise UserError(f"{written}: write out=FOLDER")
-    if type_.is_free or text.startswith("$"):
-        return
-    if text.casefold() == "null":
-        if "None" not in type_.names and key not in (*HYDRA_TEXTS, OUT):
-            raise UserError(f"{written}: {key} cannot be null")
-    elif type_.fields and not text.startswith("{"):
-        raise UserError(f"{written}: give {key}.NAME=... a value, NAME being {', '.join(type_.fields)}")
-    elif type_.item is not None and not text.strip():
-        raise UserError(f"{written}: write a list, e.g. {key}=a,b")
-    elif not (type_.fields or type_.item or type_.may_be_text):
-        span = SPAN.fullmatch(text)
-        low, high = sorted((int(span["first"]), int(span["last"]))) if span else (0, 0)
-        several = text[1:-1] if text.startswith("[") else span and f"range({low},{high + 1})"
-        if several:
-            raise UserError(f"{written}: must be {type_.words}; to try several, -m {key}={several}")
+    """Raise UserError for a part of Hydra's settings, such as hydra.run, instead of its folder."""
+    if any(name.startswith(f"{word.key}.") for name in HYDRA_TEXTS) and not word.text.startswith("{"):
+        raise UserError(f"{word.written}: write out=FOLDER")
 
 
 def _require_folder(word: Word, text: str) -> None:
-    if not (text := str(read_text(text, null=False))) or word.text == "null":
+    text = str(read_text(text, null=False))
+    if not text or word.text == "null":
         raise UserError(f"{word.written}: name a folder; . is the one you are in")
-    if "${" in text:
-        return  # known once it is composed
-    path = Path(text)
-    try:
-        existing = next(parent for parent in (path, *path.parents) if parent.exists())
-        is_folder = existing.is_dir()
-    except OSError as error:
-        raise UserError(f"{word.key}={text}: {error.strerror}: choose another folder") from error
-    if not is_folder:
+    existing = next((each for each in (Path(text), *Path(text).parents) if os.path.exists(each)), None)
+    if existing is not None and "${" not in text and not existing.is_dir():  # else it is known once it is composed
         raise UserError(f"{word.key}={text}: {existing} is a file: choose another folder")
 
 
 def unreadable_word_error(word: str) -> UserError:
     """Return the error for a word that is not a setting."""
-    _, _, value = word.partition("=")
-    if value.startswith("{") and value.endswith("}"):
-        return UserError(f"cannot read {word!r}: quote paths with brackets, commas or colons, e.g. {{a: 'x[01].txt'}}")
-    return UserError(f"cannot read {word!r}: write key=value, and a list as key=a,b, in a sweep 'key=[a,b]'")
+    return UserError(
+        f"cannot read {word!r}: write key=value, a list as key=a,b, in a sweep 'key=[a,b]'; quote paths with brackets, "
+        "commas or colons, e.g. key='x[01].txt'"
+    )

@@ -11,13 +11,13 @@ from typing import Any
 from lmtool.cli.allowed import require_allowed_request
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.jobs import compose_jobs
-from lmtool.cli.unknown_keys import describe_unknown_key
+from lmtool.cli.mistakes import describe_unknown_key
 from lmtool.cli.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.commands import verb_setting_types
 from lmtool.config.compose import Composition
 from lmtool.config.grammar import escape_interpolation, override_key, parse_value, sweep_values
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydra_key
+from lmtool.config.request import OUT, Request, is_hydra_key
 from lmtool.config.rules import format_value, require_folder
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read_option, require_experiment
@@ -26,7 +26,6 @@ from lmtool.runs.resume import saved_request
 from lmtool.sweeps.restart import read_sweep_request
 
 RESUME = "resume"
-ONE_JOB = {"--cfg", "--info"}  # flags that show the settings of one job
 
 
 def parse_request(line: CommandLine, optional_keys: Collection[str] | None = None) -> Request:
@@ -45,15 +44,12 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     words = [_split_word(word, verb_types, folders) for word in line.overrides if not word.startswith("~")]
     words = [word for word in words if resumed is None or word.key != RESUME]
     choice_words = [word for word in words if is_group(word.key, verb_types, folders) and not word.text.startswith("{")]
-    _require_search_path(words)
-    if ONE_JOB & line.flags.keys() and line.multirun:
-        _require_single_values(words, folders)
-    choices = {word: _read_choice(word, line.multirun, folders) for word in choice_words}
-    added = [word for word in choice_words if word.mark and word.key != EXPERIMENT]
-    without_added = start.updated(Request(line.verb, dict(choices[word] for word in choice_words if word not in added)))
-    _require_not_chosen(added, without_added)
-    _require_removable(removed_keys, without_added)
-    with_choices = start.updated(Request(line.verb, dict(choices.values()), removed=removed_keys))
+    if line.multirun and line.flags.keys() & {"--cfg", "--info"}:
+        raise UserError("--cfg and --info show the settings of one job: leave out -m")
+    choices = dict(_read_choice(word, line.multirun, folders) for word in choice_words)
+    with_choices = start.updated(Request(line.verb, choices))
+    _require_removable(removed_keys, with_choices)
+    with_choices = replace(with_choices, removed=[*with_choices.removed, *removed_keys])
     jobs = compose_jobs(with_choices, optional_keys or ())
     if optional_keys is None:
         modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].options.hydra.mode)]
@@ -70,27 +66,12 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     return with_mode.updated(Request(line.verb, values=values, order=order))
 
 
-def _require_single_values(words: list[Word], folders: list[Path]) -> None:
-    """Raise UserError for a word with several values, of which --cfg and --info could show only one."""
-    for word in words:
-        if sweep_values(word.key, word.text, folders):
-            raise UserError(f"{word.written}: --cfg and --info show one job: choose one value")
-
-
 def _require_removable(keys: list[str], request: Request) -> None:
     """Raise UserError unless each key is a setting of Hydra's or an item of a dictionary."""
     for key in keys:
         parent = compose_jobs(request)[0].type_of(key.rpartition(".")[0]) if "." in key else None
         if not is_hydra_key(key) and not (parent is not None and parent.names and parent.is_free):
             raise UserError(f"~{key}: a setting cannot be left out; give it another value, e.g. {key}=...")
-
-
-def _require_not_chosen(words: list[Word], request: Request) -> None:
-    """Raise UserError for a group that a word adds, but that has an option already."""
-    for word in words:
-        option = compose_jobs(request)[0].groups.get(word.key)
-        if option is not None:
-            raise UserError(f"{word.written}: {word.key}={option} is chosen already: write {word.written.lstrip('+')}")
 
 
 def add_sweep_parameters(request: Request, parameters: Mapping[str, Any]) -> Request:
@@ -113,17 +94,6 @@ def _config_flags(line: CommandLine) -> dict[str, Any]:
             raise UserError(f"--config-dir {config_dir}: no such folder; name one that holds GROUP/NAME.yaml")
         config_dir = os.path.abspath(config_dir)
     return {"config_dir": config_dir, "config_name": line.flags.get("--config-name")}
-
-
-def _require_search_path(words: list[Word]) -> None:
-    """Raise UserError for a missing folder of hydra.searchpath, of which Hydra only warns."""
-    for word in words:
-        override = parse_value(word.text) if word.key == SEARCH_PATH else None
-        for entry in override.value() if override is not None and isinstance(override.value(), list) else []:
-            scheme, _, rest = str(entry).rpartition("://")
-            if scheme in ("", "file") and "${" not in rest and not Path(rest).is_dir():
-                remedy = "name one that holds GROUP/NAME.yaml, as file://FOLDER"
-                raise UserError(f"{word.written}: no such folder {rest}; {remedy}")
 
 
 def _resumed_request(line: CommandLine) -> Request | None:
@@ -175,7 +145,7 @@ def _read_setting(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[
         raise UserError(f"{word.written}: choose an option by {key.removesuffix('.kind')}={word.text}")
     type_ = next((job_type for job in jobs if (job_type := job.type_of(key)) is not None), None)
     if type_ is None:
-        raise UserError(describe_unknown_key(key, word.text, jobs))
+        raise UserError(describe_unknown_key(key, jobs))
     name = "+" * bool(word.mark and is_hydra_setting) + key
     return name, read_sweep(word, type_) if is_sweep and not is_hydra_setting else read_value(word, type_)
 
@@ -192,21 +162,14 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[
     if match is None:
         if "=" in word:
             raise unreadable_word_error(word)
-        raise UserError(f"{word!r} is no setting: write {_setting_hint(word, verb_types, folders)}")
+        is_run = os.path.isdir(word) and "run" in verb_types
+        known = os.sep not in word and (word in verb_types or is_group(word, verb_types, folders))
+        hint = f"run={word}" if is_run else f"{word if known else 'key'}=value, without spaces around ="
+        raise UserError(f"{word!r} is no setting: write {hint}")
     mark, key, text = match["mark"], match["key"], match["value"]
     if key != key.strip():
         raise UserError(f"{word!r}: write {mark}{key.strip()}={text.strip()}, without spaces around =")
     return Word(mark, key, text, word)
-
-
-def _setting_hint(word: str, verb_types: Mapping[str, SettingType], folders: list[Path]) -> str:
-    """Return how to write a word without a key as a setting; a folder is probably a run."""
-    if os.path.isdir(word) and "run" in verb_types:
-        return f"run={word}"
-    if os.path.isdir(word) and "runs" in verb_types:
-        return f"runs={word},..."
-    known = os.sep not in word and (word in verb_types or is_group(word, verb_types, folders))
-    return f"{word if known else 'key'}=value, without spaces around ="
 
 
 def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
@@ -227,5 +190,5 @@ def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, 
     for option in options if not ("/" in group or "@" in group) else []:
         read_option(group, option, folders)
         if group == EXPERIMENT:
-            require_experiment(yaml_files(group, folders)[option], ())
+            require_experiment(yaml_files(group, folders)[option])
     return "+" * bool(word.mark) + group, text

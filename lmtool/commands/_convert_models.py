@@ -23,10 +23,10 @@ from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.mixtures.static import mix_static
 from lmtool.mixtures.vocabularies import union_note, union_vocabulary
-from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, letters_of
+from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, unescape_words
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
-from lmtool.ngram.query.sums import checked_sums, renormalized
+from lmtool.ngram.query.sums import check_sums, renormalize
 from lmtool.results.base import Written
 from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
@@ -76,7 +76,7 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
     """Make a run of an ARPA file over the words of a data set or of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
-        arpa = letters_of(arpa)
+        arpa = unescape_words(arpa)
     data, store = store_with_words(settings.data, arpa.words, settings.store_dir, session, source)
     with Corpus.open(store) as corpus:
         text, tokenizer = run_over(data, corpus), tokenizer_of(corpus)
@@ -91,16 +91,16 @@ def read_into_run(settings: ConversionConfig, source: str, session: Session) -> 
 def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) -> NgramModel:
     """Return the model, limited, renormalized, pruned and then quantized as the settings say."""
     if settings.limit_vocabulary is not None:
-        model = model.limited(read_limit_words(settings.limit_vocabulary))
-    table = renormalized(model.table) if settings.renormalize or settings.limit_vocabulary is not None else model.table
+        model = model.limit(read_limit_words(settings.limit_vocabulary))
+    table = renormalize(model.table) if settings.renormalize or settings.limit_vocabulary is not None else model.table
     table = prune(table, model.vocabulary.eos, session, to=settings.prune_to, entropy=settings.prune_entropy)
     if settings.quantize is not None:
         require_whole("quantize", settings.quantize, *BITS)
-        table = table.quantized(settings.quantize)
+        table = table.quantize(settings.quantize)
     small = NgramModel(table, model.vocabulary)
     session.note(*quantized_notes(small))
     if not small.normalized:
-        _, low, high = checked_sums(table, model.vocabulary.eos)
+        _, low, high = check_sums(table, model.vocabulary.eos)
         session.note(f"scores whose sums are {low:.4g} to {high:.4g}, not 1: renormalize=true divides by these")
     return small
 
@@ -194,7 +194,7 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
                 raise UserError(
                     f"{member.name} gives scores that do not sum to one, and so would the mixture: set renormalize=true"
                 )
-            members[k] = replace(member, model=NgramModel(renormalized(member.model.table), member.model.vocabulary))
+            members[k] = replace(member, model=NgramModel(renormalize(member.model.table), member.model.vocabulary))
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]

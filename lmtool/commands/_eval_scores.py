@@ -23,7 +23,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation import metrics
 from lmtool.evaluation.other_tools import Part, detail_lines
 from lmtool.evaluation.token_scores import tokens_of
-from lmtool.ngram.models.ngram_model import evenly, quantized_notes
+from lmtool.ngram.models.ngram_model import even_positions, quantized_notes
 from lmtool.results.scores import Evaluation
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load_model
@@ -193,7 +193,7 @@ def evaluate_split(
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
     if split.tokens:
-        session.note(*quantized_notes(model, model.contexts_of(split, evenly(split.tokens))[0]))
+        session.note(*quantized_notes(model, model.contexts_of(split, even_positions(split.tokens))[0]))
     if detail and printed is None:
         for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.eos is not None, name=name):
             session.say(line)

@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import first_places_of
 from lmtool.ngram.files.arpa_model import arpa_form, arpa_word, write_arpa
-from lmtool.ngram.files.counts_write import write_counts
+from lmtool.ngram.files.count_files import write_counts
 from lmtool.ngram.files.fst import write_fst
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.runs.corpus import open_run_corpus
@@ -29,29 +29,26 @@ from lmtool.session import Session
 from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
-GOOGLE = "counts in a folder"
 FST = "G in OpenFst's text format"
-OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models
-PACKABLE = {".arpa": "ARPA", ".lm": "ARPA", ".tsv": "counts in text"}  # also compressed
+OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts",)  # formats of n-gram models
+PACKABLE = {".arpa": "ARPA", ".lm": "ARPA", ".tsv": "counts"}  # also compressed
 FORMATS = {
     **PACKABLE,
     **{".fst.txt": FST, ".txt": "word2vec text", ".vec": "word2vec text", ".bin": "word2vec binary"},
-    **{".parquet": "counts in Parquet", ".safetensors": "safetensors"},
+    ".safetensors": "safetensors",
 }
 
 
 def format_of(name: str) -> str:
-    """Return the format of a file or folder by its name."""
-    if name.endswith("/") or Path(name).is_dir():
-        return GOOGLE
+    """Return the format of a file by its name."""
     path = PurePosixPath(name)
     known, path = (PACKABLE, path.with_suffix("")) if path.suffix in PACKED else (FORMATS, path)
     for suffix in ("".join(path.suffixes[-2:]), path.suffix):
         if suffix in known:
             return known[suffix]
     raise UserError(
-        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv, "
-        ".parquet or FOLDER/; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
+        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv; "
+        "compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
     )
 
 
@@ -60,7 +57,7 @@ def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Se
     by order for result.json.
     """
     if form in OF_COUNTS:
-        sizes = _write_counts(run, store_dir, to, form, session)
+        sizes = _write_counts(run, store_dir, to, session)
         return f"counts of {_in_words(sizes)}", {"ngrams": sizes}
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
     vocabulary = run_vocabulary(run) if run.kind == "train" else None
@@ -90,7 +87,7 @@ def _in_words(sizes: list[int]) -> str:
     return f"{', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}"
 
 
-def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
+def _write_counts(run: Run, store_dir: str, to: Path, session: Session) -> list[int]:
     """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order."""
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
@@ -108,7 +105,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
             places = corpus.first_places
         else:
             places = first_places_of(corpus.text("train").ids, len(corpus.vocabulary))
-        write_counts(counts, corpus.vocabulary, places, to, folder=form == GOOGLE)
+        write_counts(counts, corpus.vocabulary, places, to)
     sizes: list[int] = counts.trie.sizes
     return sizes
 

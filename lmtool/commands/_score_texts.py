@@ -18,7 +18,7 @@ from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.faults import STOP
 from lmtool.data.readers import form_of
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
-from lmtool.data.text_form import in_normal_form
+from lmtool.data.text_form import normalize_texts
 from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import RecordError, UserError
@@ -140,7 +140,7 @@ def _read(
     read = ((block, *block.texts(passed=settings.on_error != STOP, taken=taken)) for block in blocks)
     if settings.normalize is not None:
         form = settings.normalize
-        read = ((block, in_normal_form(texts, form), faults) for block, texts, faults in read)
+        read = ((block, normalize_texts(texts, form), faults) for block, texts, faults in read)
     if settings.tokenizer is not None:
         in_pieces = piece_writer(text_file(settings.tokenizer, "tokenizer"))
         read = ((block, in_pieces(texts), faults) for block, texts, faults in read)

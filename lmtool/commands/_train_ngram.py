@@ -13,7 +13,7 @@ from lmtool.config.groups import CountModelConfig
 from lmtool.config.settings import settings_as_json
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import limited
+from lmtool.data.derived_corpus import limit_words
 from lmtool.data.oov import report_splits
 from lmtool.data.split import Split
 from lmtool.data.text_rules import TextRules
@@ -48,7 +48,9 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         require_splits(whole, "train")
         corpus, listed = whole, None
         if settings.limit_vocabulary is not None:
-            corpus = limited(whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).of_words))
+            corpus = limit_words(
+                whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).of_words)
+            )
             listed = ~corpus.oov
         if finished:
             return _finished(settings, corpus, session)
@@ -144,7 +146,7 @@ def _estimate(
         table = prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=gain)
         del by_gain, gain  # which hold the table as it was
     if settings.quantize is not None:
-        table = table.quantized(settings.quantize, storage)
+        table = table.quantize(settings.quantize, storage)
     estimated = time.perf_counter()
     session.note(*table.notes)
     session.begin_writing()

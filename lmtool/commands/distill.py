@@ -97,10 +97,10 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         if settings.top_k is not None:
             gathered = LikelyNgrams(table, settings.top_k)
             for_each_place(gathered.add)
-            table = gathered.extended()
+            table = gathered.extend_table()
         expected = ExpectedProbabilities(table)
         for_each_place(expected.add)
-        table = prune(expected.distilled(), corpus.vocabulary.eos, session, to=settings.prune_to)
+        table = prune(expected.distill(), corpus.vocabulary.eos, session, to=settings.prune_to)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))

@@ -132,11 +132,7 @@ def run(settings: Settings, session: Session) -> Result:
         ties, with_oov = figures["ties"][0], figures["oov"][0]
         session.note(f"{name}: {ties:,} ties, each counted as half; {with_oov:,} pairs with an OOV")
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
-        session.warn(
-            *text_warning(
-                settings.text, oov, tokens, unknown, model.vocabulary, keep_punctuation=settings.keep_punctuation
-            )
-        )
+        session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
     result = Result(*about, header=list(columns), table=table)

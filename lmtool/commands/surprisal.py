@@ -198,8 +198,7 @@ def _report(settings: Settings, model: TextModel, scores: list[WordScores], sent
 
     tokens = [token for found in scores for word in found.tokens for token in word]
     unknown = [token for token in tokens if token not in model.vocabulary.ids]
-    oov = len(unknown), len(tokens), unknown, model.vocabulary
-    session.warn(*text_warning(settings.text, *oov, keep_punctuation=settings.keep_punctuation))
+    session.warn(*text_warning(settings.text, len(unknown), len(tokens), unknown, model.vocabulary))
     if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
             f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "

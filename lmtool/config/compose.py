@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import RLock
@@ -95,23 +94,6 @@ class Composition:
         hydra_settings.overrides.task = [word for word in words if not is_hydra_key(word.lstrip("~"))]
         hydra_settings.overrides.hydra = [word for word in words if is_hydra_key(word.lstrip("~"))]
         return settings
-
-
-def compose_usable(request: Request, verb_types: Mapping[str, SettingType]) -> tuple[Composition, dict[str, str]]:
-    """Compose the choices of a request that go together; return the others too."""
-    usable: dict[str, str] = {}
-    others = dict(request.choices)
-    composition = Composition(replace(request, choices={}, removed=[], values={}), verb_types)
-    while others:
-        for group, option in others.items():
-            with suppress(Exception):  # whatever it is, the choice cannot be used
-                trial = replace(request, choices=usable | {group: option}, removed=[], values={})
-                composition = Composition(trial, verb_types)
-                break
-        else:
-            break
-        usable[group] = others.pop(group)
-    return composition, others
 
 
 def verb_settings(settings: DictConfig) -> DictConfig:

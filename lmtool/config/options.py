@@ -6,29 +6,17 @@ An option of a group lives in one of three places:
 - in an installed package that the entry-point group `lmtool.options` names: PACKAGE/GROUP/NAME.py and NAME.yaml;
 - in a folder given by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
 
-A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. lmtool's own
-settings class is found as follows, without importing any file:
-
-- GROUP_MODULES names packages (all files are searched, not subfolders) and single modules.
-- A settings class that gives its name in a line of this form is the option of that name, in any file of a package, so
-  that a family of small options can share one file (compare lmtool/training/schedules.py):
-
-      @dataclass(slots=True)
-      class NameConfig(GroupConfig):
-          kind: str = "name"
-
-- Without that line, the only settings class in PACKAGE/NAME.py is the option NAME.
+A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. The settings class of
+lmtool's own option NAME is the one with `kind: str = "NAME"` in a module of GROUP_MODULES, which imports nothing heavy
+at its top (torch, numpy, numba), or the only one of NAME.py beside such a module.
 
 The documentation page of an option takes its formula, `Source:` and `Complexity:` from the docstring of the settings
-class if it contains `Source:`, else from the docstring of PACKAGE/NAME.py. Help and completion show a settings class if
-its file imports nothing heavy at its top (torch, numpy, numba; `build` imports what it needs).
-
-An option's Python file is imported only when the option is chosen.
+class if it contains `Source:`, else from the docstring of its file. The Python file of an external option is imported
+only when the option is chosen.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -38,6 +26,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -49,12 +38,14 @@ from lmtool.system.terminal import nearest
 _ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"
 GROUP_MODULES: dict[str, tuple[str, ...]] = {
-    "data": ("lmtool.data.sources",),
-    "model": ("lmtool.neural.encoders", "lmtool.ngram.models"),
-    "output": ("lmtool.neural.outputs",),
-    "tree": ("lmtool.trees",),
-    "smoother": ("lmtool.ngram.smoothers",),
-    "counts": ("lmtool.ngram.counting",),
+    "data": ("lmtool.data.sources.builtin",),
+    "model": ("lmtool.ngram.models.options", "lmtool.neural.encoders.options"),
+    "output": ("lmtool.neural.outputs.options",),
+    "tree": ("lmtool.trees.options",),
+    "smoother": tuple(
+        f"lmtool.ngram.smoothers.{name}" for name in ("relative_frequencies", "interpolation", "absolute_discounting")
+    ),
+    "counts": ("lmtool.ngram.counting.options",),
     "optim": ("lmtool.training.optim",),
     "schedule": ("lmtool.training.schedules",),
     "tracker": ("lmtool.training.trackers",),
@@ -65,7 +56,6 @@ GROUP_SETTINGS = {
     "segmenter": "data.segmenter",
 }  # settings that name options of a group
 EXPERIMENT = "experiment"  # the group of complete settings, +experiment=NAME
-_KIND_LINE = '    kind: str = "'  # line of a settings class that gives the option's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +83,8 @@ def _has_entry_points() -> bool:
     """Return whether an installed package names the entry-point group. Searching the files is faster than importing
     importlib.metadata, which each help page and each completion would wait for.
     """
-    mark = f"[{ENTRY_POINTS}]".encode()
-    for folder in sys.path:
-        try:
-            infos = [
-                entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))
-            ]
-        except OSError:
-            if os.path.isfile(folder):  # an archive, which importlib.metadata can read
-                return True
-            continue
-        for info in infos:
-            with suppress(OSError), open(os.path.join(info, "entry_points.txt"), "rb") as file:
-                if mark in file.read():
-                    return True
-    return False
+    files = (file for folder in sys.path for file in Path(folder).glob("*.*-info/entry_points.txt"))
+    return any(f"[{ENTRY_POINTS}]".encode() in file.read_bytes() for file in files)
 
 
 @cache
@@ -191,21 +168,7 @@ def _list_yaml(folder: Path) -> list[Path]:
 
 def kinds(group: str) -> list[str]:
     """Return the names of the options of a group, without presets: each YAML file named after a settings class."""
-    return [name for name in yaml_files(group) if _locate_option(group, name) is not None]
-
-
-def find_origin(group: str, kind: str) -> str | None:
-    """Return where an external option comes from, or None for lmtool's own."""
-    location = _locate_option(group, kind)
-    return None if location is None or isinstance(location, str) else str(location[0])
-
-
-def find_python_file(group: str, kind: str) -> Path | None:
-    """Return the Python file with the settings class of an option, without importing it; None for an unknown option."""
-    location = _locate_option(group, kind)
-    if isinstance(location, str):
-        return _ROOT.joinpath(*location.split(".")).with_suffix(".py")
-    return None if location is None else location[1]
+    return [name for name in yaml_files(group) if own_class(group, name) or external_file(group, name)]
 
 
 def settings_class(group: str, kind: str, *, came_from: str | None = None, config_dir: Path | None = None) -> type:
@@ -215,12 +178,12 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None, confi
     Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
     group.
     """
-    location = _locate_option(group, kind)
-    if location is None:
-        raise UserError(_describe_unknown(group, kind, came_from, config_dir))
-    if isinstance(location, str):
-        return _find_settings_class(importlib.import_module(location), group, kind)
-    source, path = location
+    own, external = own_class(group, kind), external_file(group, kind)
+    if own is not None or external is None:
+        if own is None:
+            raise UserError(_describe_unknown(group, kind, came_from, config_dir))
+        return own
+    source, path = external
     try:
         module = _import_option(source, path, group, kind)
     except UserError:
@@ -228,7 +191,10 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None, confi
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path} cannot be imported ({reason}): correct it, or choose another option") from error
-    return _find_settings_class(module, group, kind)
+    found = _find_class(module, group, kind)
+    if found is None:
+        raise UserError(f"{path}: an option of {group}= has one dataclass below {BASES[group].__name__}")
+    return found
 
 
 def _describe_unknown(group: str, kind: str, came_from: str | None, config_dir: Path | None) -> str:
@@ -241,38 +207,29 @@ def _describe_unknown(group: str, kind: str, came_from: str | None, config_dir: 
     return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}"
 
 
-def _locate_option(group: str, kind: str) -> str | tuple[OptionSource, Path] | None:
-    """Return the module of lmtool's own option, the source and file of an external one, or None if neither exists."""
-    if not kind.isidentifier():
+@cache
+def own_class(group: str, kind: str) -> type | None:
+    """Return the settings class of lmtool's own option, or None if there is no such option."""
+    if not kind.isidentifier() or not (conf_dir() / group / f"{kind}.yaml").is_file():
         return None
-    if (conf_dir() / group / f"{kind}.yaml").is_file():
-        for module_or_package in GROUP_MODULES[group]:
-            if kind in _modules_by_option(module_or_package):
-                return _modules_by_option(module_or_package)[kind]
-    for source in option_sources():
-        path = source.folder / group / f"{kind}.py"
-        if path.is_file():
-            return source, path
+    for name in GROUP_MODULES[group]:
+        if (found := _find_class(import_module(name), group, kind, by_name=True)) is not None:
+            return found
+    for package in {name.rpartition(".")[0] for name in GROUP_MODULES[group]}:
+        if (Path(str(import_module(package).__file__)).parent / f"{kind}.py").is_file():
+            return _find_class(import_module(f"{package}.{kind}"), group, kind)
     return None
 
 
-@cache
-def _modules_by_option(name: str) -> dict[str, str]:
-    """Return the modules of a name in GROUP_MODULES by their options: class attributes first, then file names."""
-    path = _ROOT / name.replace(".", "/")
-    files = {f"{name}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {name: path.with_suffix(".py")}
-    by_class = {
-        line.split('"')[1]: module
-        for module, file in files.items()
-        for line in file.read_text(encoding="utf-8").splitlines()
-        if line.startswith(_KIND_LINE)
-    }
-    return {module.rpartition(".")[2]: module for module in files if module != name} | by_class
+def external_file(group: str, kind: str) -> tuple[OptionSource, Path] | None:
+    """Return the source and the Python file of an external option, which is not imported; None if there is none."""
+    files = [(source, source.folder / group / f"{kind}.py") for source in option_sources() if kind.isidentifier()]
+    return next(((source, path) for source, path in files if path.is_file()), None)
 
 
 def _import_option(source: OptionSource, path: Path, group: str, kind: str) -> ModuleType:
     if source.package is not None:
-        return importlib.import_module(f"{source.package}.{group}.{kind}")
+        return import_module(f"{source.package}.{group}.{kind}")
     name = f"lmtool_options_{zlib.crc32(str(path).encode()):08x}.{group}.{kind}"
     if name in sys.modules:
         return sys.modules[name]
@@ -288,17 +245,13 @@ def _import_option(source: OptionSource, path: Path, group: str, kind: str) -> M
     return module
 
 
-def _find_settings_class(module: ModuleType, group: str, kind: str) -> type:
-    """Return the settings dataclass of an option: the one with its name as `kind`, else the only one of the module."""
-    base = BASES[group]
+def _find_class(module: ModuleType, group: str, kind: str, *, by_name: bool = False) -> type | None:
+    """Return the settings dataclass of a module with an option's name as `kind`; unless by_name, else its only one."""
     classes = [
         item
         for item in vars(module).values()
-        if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
+        if isinstance(item, type) and issubclass(item, BASES[group]) and is_dataclass(item)
     ]
-    classes = [item for item in classes if is_dataclass(item) and fields(item)[0].default == kind] or classes
-    if len(classes) != 1 or not is_dataclass(classes[0]):
-        raise UserError(
-            f"{module.__file__}: {len(classes)} classes below {base.__name__}; an option of {group}= has one dataclass"
-        )
-    return classes[0]
+    classes = [item for item in classes if item.__module__ == module.__name__]
+    named = [item for item in classes if fields(item)[0].default == kind]
+    return named[0] if named else classes[0] if len(classes) == 1 and not by_name else None

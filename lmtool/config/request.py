@@ -34,8 +34,8 @@ class Request:
     unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
     sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name: of Hydra's flags, None if not given.
     order: keys of choices and values as they were given, by which a sweep numbers its jobs. started_in: the folder to
-    which relative paths of a saved request refer. python: whether it is worded as Python's arguments. user_keys: keys
-    of values that the user has given, if others are from an untrusted saved request; None: all.
+    which relative paths of a saved request refer. user_keys: keys of values that the user has given, if others are from
+    an untrusted saved request; None: all.
     """
 
     verb: str
@@ -47,7 +47,6 @@ class Request:
     sweep: bool = False
     order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
-    python: bool = field(default=False, compare=False)
     user_keys: frozenset[str] | None = field(default=None, compare=False)
 
     @classmethod
@@ -76,7 +75,7 @@ class Request:
                     choices[key] = str(value["kind"])
                     value = {name: item for name, item in value.items() if name != "kind"}
                 values |= dict(_iterate_leaves(key, to_plain_value(value, key)))
-        return cls(verb, choices, values, python=True)
+        return cls(verb, choices, values)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Request:
@@ -86,7 +85,7 @@ class Request:
 
     def as_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""
-        return {name: value for name, value in asdict(self).items() if value and name not in ("python", "user_keys")}
+        return {name: value for name, value in asdict(self).items() if value and name != "user_keys"}
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""

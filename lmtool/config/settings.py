@@ -8,7 +8,6 @@ of the wrong type is rejected by name before any work starts. Modules below the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -26,7 +25,7 @@ from omegaconf.errors import (
 
 from lmtool.config.data import DataConfig
 from lmtool.config.grammar import escape_interpolation
-from lmtool.config.options import GROUP_MODULES, find_origin, settings_class, use_folder, yaml_files
+from lmtool.config.options import GROUP_MODULES, external_file, settings_class, use_folder, yaml_files
 from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, field_types, hint_type
@@ -88,8 +87,8 @@ def build_part(values: dict[str, Any], settings: type[T], key: str) -> T:
 def option_origins(settings: dict[str, Any]) -> dict[str, str]:
     """Return where the external options of settings in plain values come from, by group; data may choose one, too."""
     chosen = (settings.get("data") or {}) | settings
-    origins = {group: find_origin(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
-    return {group: place for group, place in origins.items() if place is not None}
+    files = {group: external_file(group, chosen[group]["kind"]) for group in GROUP_MODULES if chosen.get(group)}
+    return {group: str(file[0]) for group, file in files.items() if file is not None}
 
 
 def data_settings(provenance: dict[str, Any]) -> Any:
@@ -166,21 +165,8 @@ def _merge_values(target: DictConfig, values: dict[str, Any], group: str) -> Dic
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
     except OverflowError:  # raised for a whole number instead of a float, without its key
-        key, value = next(_iterate_beyond_floats(values, group))
-        raise SettingError(f"{key}={format_value(value)}: must be at most {sys.float_info.max:.2g}", key) from None
+        raise SettingError(f"{group or 'a setting'}: numbers must be at most {sys.float_info.max:.2g}", group) from None
     return target
-
-
-def _iterate_beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
-    """Yield the keys and values of the whole numbers that exceed the range of floats."""
-    if isinstance(values, dict):
-        for name, value in values.items():
-            yield from _iterate_beyond_floats(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(values, list):
-        for place, value in enumerate(values):
-            yield from _iterate_beyond_floats(value, f"{key}[{place}]")
-    elif isinstance(values, int) and abs(values) > sys.float_info.max:
-        yield key, values
 
 
 def _build_object(target: DictConfig, values: dict[str, Any], group: str) -> Any:

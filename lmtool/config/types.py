@@ -1,6 +1,6 @@
-"""Types of settings: allowed values from the dataclasses, or from the YAML file of an external option.
+"""Types of settings from the dataclasses; of an external option, only the names, from its YAML file.
 
-lmtool's own dataclasses are imported without torch and numpy; the Python file of an external option is not executed.
+The Python file of an external option is not executed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from lmtool.config.options import GROUP_MODULES, find_origin, find_python_file, settings_class, yaml_files
+from lmtool.config.options import GROUP_MODULES, external_file, own_class, yaml_files
 from lmtool.config.rules import Rule, field_rules
 from lmtool.config.training import TrainingConfig
 from lmtool.config.yaml_files import read_yaml
@@ -116,20 +116,9 @@ def option_types(group: str, kind: str) -> dict[str, SettingType]:
     if group == TRAINING:
         return field_types(TrainingConfig)
     files = yaml_files(group)
-    if kind not in files or group not in GROUP_MODULES or find_python_file(group, kind) is None:
+    if kind not in files or group not in GROUP_MODULES:
         return {}
-    if find_origin(group, kind) is None:
-        return field_types(settings_class(group, kind))
-    return {item.path[0]: _node_type(item.node) for item in read_yaml(files[kind], files).settings if not item.path[1:]}
-
-
-def _node_type(node: Any) -> SettingType:
-    """Return the type of a YAML value; unrestricted for null and for a value that the user must give."""
-    tag = str(node.tag).rpartition(":")[2]
-    if node.id == "mapping":
-        inner = {str(key.value): _node_type(value) for key, value in node.value}
-        return SettingType(frozenset({"settings" if inner else "dict"}), fields=inner)
-    if tag in ("bool", "int", "float", "seq") or (tag == "str" and node.value != "???" and "${" not in node.value):
-        name = {"seq": "list", "int": "float"}.get(tag, tag)
-        return SettingType(frozenset({name}), item=SettingType() if tag == "seq" else None)
-    return SettingType()
+    if external_file(group, kind) is not None:
+        return {setting.path[0]: SettingType() for setting in read_yaml(files[kind], files).settings}
+    own = own_class(group, kind)
+    return {} if own is None else field_types(own)

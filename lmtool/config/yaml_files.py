@@ -6,7 +6,7 @@ Help pages, completion, error messages and the documentation read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -28,13 +28,13 @@ COMMENTS = re.compile(r"[ ]*(?:#.*)?(?:\n +#.*)*")  # beside a value, and on the
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting in a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it
-    and on the indented lines below; node: the value as PyYAML's node.
+    and on the indented lines below; line: that of the key.
     """
 
     path: tuple[str, ...]
     value: str
     meaning: str
-    node: Any
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,56 +144,22 @@ def _parse_yaml_file(text: str) -> YamlFile:
     top = _parse_nodes(text)
     nodes = {str(key.value): value for key, value in top.value} if top.id == "mapping" else {}
     groups, bases = {}, []
-    for key, option, _ in _iterate_defaults(top):
-        if key is None:
-            bases += [option] * (option != "_self_")
-        else:
-            groups[key.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option
+    defaults = nodes.get("defaults")
+    for item in defaults.value if defaults is not None and defaults.id == "sequence" else []:
+        if item.id == "scalar":
+            bases += [item.value] * (item.value != "_self_")
+        for key, option in item.value if item.id == "mapping" else []:
+            if key.id == option.id == "scalar":  # else composing reports it
+                groups[key.value.rpartition(" ")[2].lstrip("/").partition("@")[0]] = option.value
     settings = tuple(_iterate_settings(top, (), text)) if nodes else ()
     kind = str(nodes["kind"].value) if "kind" in nodes else None
     return replace(read_opening(text), groups=groups, bases=tuple(bases), settings=settings, kind=kind)
 
 
-def _iterate_defaults(top: Any) -> Iterator[tuple[str | None, str, int]]:
-    """Yield the items of a file's defaults list: key, or None for a name alone; option; line."""
-    lists = [value for key, value in top.value if key.value == "defaults"] if top.id == "mapping" else []
-    for item in lists[0].value if lists and lists[0].id == "sequence" else []:
-        pairs = item.value if item.id == "mapping" else [(None, item)]
-        for key, value in pairs:
-            option = value.value if isinstance(value.value, str) else "..."
-            if key is None or isinstance(key.value, str):  # else composing reports it
-                yield key and key.value, option, item.start_mark.line + 1
-
-
-def require_experiment(path: Path, used: Container[str]) -> None:
-    """Raise UserError unless an experiment's settings are global and its defaults list overrides the groups in use."""
-    text = read_yaml_text(path)
-    if re.search(r"^\s*#\s*@package\s+_global_\s*$", text, re.MULTILINE) is None:
+def require_experiment(path: Path) -> None:
+    """Raise UserError unless the settings of an experiment are global."""
+    if re.search(r"^\s*#\s*@package\s+_global_\s*$", read_yaml_text(path), re.MULTILINE) is None:
         raise UserError(f"{path}: an experiment must begin with the line # @package _global_; add it")
-    for key, option, line in _iterate_defaults(_parse_nodes(text)):
-        *marks, group = (key or "").split() or [""]
-        exists = group.startswith("/") or "optional" in marks or (path.parent / group.partition("@")[0]).is_dir()
-        is_used = group[1:] in used or group.startswith("/hydra/")
-        fits = exists and {*marks} <= {"override", "optional"} and ("override" in marks or not is_used)
-        if key is not None and not fits:
-            correction = f"{'' if '@' in group else 'override '}/{group.lstrip('/')}: {option}"
-            raise UserError(f"{path}:{line}: {key}: {option}: write {correction}")
-
-
-def find_line(path: Path, keys: list[str]) -> int | None:
-    """Return the line of a nested key in a YAML file, or None if it has no such key.
-
-    For `defaults` and an option, it is the line of the defaults list that names the option.
-    """
-    node, line = _parse_nodes(read_yaml_text(path)), None
-    if keys[0] == "defaults":
-        return next((line for _, option, line in _iterate_defaults(node) if option == keys[1]), None)
-    for key in keys:
-        found = [(name, value) for name, value in node.value if name.value == key] if node.id == "mapping" else []
-        if not found:
-            return None
-        line, node = found[-1][0].start_mark.line + 1, found[-1][1]
-    return line
 
 
 def _parse_nodes(text: str | bytes) -> Any:
@@ -236,6 +202,6 @@ def _iterate_settings(node: Any, above: tuple[str, ...], text: str) -> Iterator[
         written = "" if block else " ".join(line.strip() for line in text[start:end].splitlines())
         comment = (COMMENT if block else COMMENTS).match(text, end)
         comments = [line.lstrip(" :#") for line in comment[0].splitlines()] if comment is not None else []
-        yield Setting(keys, written, " ".join(comments).strip(), value)
+        yield Setting(keys, written, " ".join(comments).strip(), key.start_mark.line + 1)
         if block and value.id == "mapping":
             yield from _iterate_settings(value, keys, text)

@@ -69,7 +69,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
         decoder = decoders.ByteLevel()
     room = size - len(bytes_first)
     if unit is Unit.unigram:
-        pieces = [(written(piece), score) for piece, score in unigram_pieces(texts, counts, room, alphabet)]
+        pieces = [(piece_name(piece), score) for piece, score in unigram_pieces(texts, counts, room, alphabet)]
         pieces = [*((name, pieces[-1][1]) for name in bytes_first), *pieces]
         # A character without a piece becomes bytes, not the piece unk_id, which the library requires nevertheless.
         unk_id = 0 if bytes_first else None
@@ -77,9 +77,9 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     else:
         learner = Tokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.Split("\n", "removed")
-        symbols = list(map(written, alphabet))
+        symbols = list(map(piece_name, alphabet))
         trainer = trainers.BpeTrainer(vocab_size=room, initial_alphabet=symbols, special_tokens=[], show_progress=False)
-        learner.train_from_iterator(_repeated(list(map(written, texts)), counts), trainer=trainer)
+        learner.train_from_iterator(_repeat_texts(list(map(piece_name, texts)), counts), trainer=trainer)
         learned = json.loads(learner.to_str())["model"]
         numbers = {name: number for number, name in enumerate([*bytes_first, *learned["vocab"]])}
         tokenizer = Tokenizer(models.BPE(numbers, list(map(tuple, learned["merges"])), byte_fallback=bool(bytes_first)))
@@ -90,15 +90,13 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     return Subwords(tokenizer, f"the {unit.value} of train", about)
 
 
-def written(text: bytes | str) -> str:
+def piece_name(text: bytes | str) -> str:
     """Return bytes as byte-level tokenizers write them, one character per byte; return characters unchanged."""
     return text if isinstance(text, str) else "".join(LETTERS[byte] for byte in text)
 
 
 def _alphabet(counts: Counter[str], size: int) -> list[str]:
-    """Return the space and the most frequent characters that cover the text, at most `size`, without U+2581, which
-    stands for the space in names of pieces.
-    """
+    """Return the space and the most frequent characters of the text, at most `size`, without U+2581 (a space)."""
     alphabet, covered, wanted = [" "], counts[" "], COVERAGE * counts.total()
     for character, count in counts.most_common():
         if covered < wanted and len(alphabet) < size and character not in (" ", SPACE):
@@ -116,7 +114,7 @@ def _parts(words: Sequence[str], counts: IntArray, alphabet: list[str]) -> tuple
     return list(itertools.chain.from_iterable(parts)), np.repeat(counts, list(map(len, parts)))
 
 
-def _repeated(texts: list[str], counts: IntArray) -> Iterator[str]:
+def _repeat_texts(texts: list[str], counts: IntArray) -> Iterator[str]:
     """Yield each text as many times as its count, for the library, which counts texts itself."""
     total = int(counts.sum())
     if total > MAX_WORDS:
@@ -182,9 +180,9 @@ def unigram_pieces(
     fixed = np.array([len(piece) == 1 for piece in pieces])
     while True:
         for _ in range(EM_STEPS):
-            expected = _expected(lattices, log_p)
-            log_p = _maximized(expected, fixed)
-        loss = _lost(lattices, log_p, expected)
+            expected = _expect(lattices, log_p)
+            log_p = _maximize(expected, fixed)
+        loss = _estimate_losses(lattices, log_p, expected)
         wanted = max(size, int(KEPT_SHARE * len(pieces)))
         kept = fixed | (expected >= MIN_EXPECTED)
         if kept.sum() > wanted:
@@ -196,13 +194,13 @@ def unigram_pieces(
         if done:
             break
     for _ in range(LAST_EM_STEPS):
-        expected = _expected(lattices, log_p)
-        log_p = _maximized(expected, fixed, everything=True)
+        expected = _expect(lattices, log_p)
+        log_p = _maximize(expected, fixed, everything=True)
     best = np.argsort(-log_p, kind="stable")
     return [(pieces[k], float(log_p[k])) for k in best]
 
 
-def _maximized(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
+def _maximize(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
     """Run the M step: return log-probabilities from expected counts; those of permanent pieces are above -inf."""
     counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
     with np.errstate(divide="ignore"):
@@ -280,7 +278,7 @@ def _add(a: float, b: float) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
+def _expect(x: Lattices, log_p: FloatArray) -> FloatArray:
     """Run the E step: return the expected number of uses of each piece `[P]`, by forward and backward sums over all
     cuts of the words.
 
@@ -306,7 +304,7 @@ def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
+def _estimate_losses(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
     """Return the approximate loss in log-likelihood without each piece `[P]`: its uses times log p(piece) minus log p
     of its best other cut; 0 for a symbol.
 

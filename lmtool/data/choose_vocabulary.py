@@ -60,16 +60,8 @@ def select(
     return vocabulary, remap, oov
 
 
-def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """Return the id in a vocabulary of each provisional id `[T]`, and which of these are OOV `[T]`."""
-    remap = vocabulary.encode(types).astype(np.int32)
-    oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
-    oov[: len(RESERVED)] = False
-    return remap, oov
-
-
-def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
-    """Number words by their first occurrence, int64 `[V]`; -1 for words that are not in `firsts`."""
+def occurrence_ranks(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
+    """Return the rank of each word by its first occurrence, int64 `[V]`; -1 if it is not in `firsts`."""
     numbers = np.full(len(vocabulary), -1, dtype=np.int64)
     for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
         numbers[vocabulary.ids[word]] = number
@@ -84,27 +76,8 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
-    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text.
-
-    Raises UserError if each line has a word and a number, as in Google's lists: the numbers would be words.
-    """
-    text = rules(read_text(text_file(path, "limit_vocabulary")))
-    rows = [row for line in text.split("\n") if (row := split_words(line))]
-    if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
-        what = "each line has a word and a number, as in Google's lists of words with counts"
-        raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
-    words = [word for row in rows for word in row]
-    _require_no_cells(words, f"limit_vocabulary={path}")
-    return words
-
-
-def _require_no_cells(words: list[str], where: str) -> None:
-    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a character of the
-    word.
-    """
-    mark = next((mark for mark in ",;" if len(words) > 1 and all(mark in word[1:-1] for word in words)), None)
-    if mark is not None:
-        raise UserError(f"{where}: each line has cells with {mark} between them: give words alone, one per line")
+    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text."""
+    return split_words(rules(read_text(text_file(path, "limit_vocabulary"))))
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
@@ -125,7 +98,6 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
         if word in line_of:
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number
-    _require_no_cells(list(line_of), path)
     return list(line_of)
 
 
@@ -183,9 +155,7 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers; `</s>` has one piece,
-    and so does a mark in the text, UNK_ID.
-    """
+    """Return the pieces of types `[T]` by provisional id. Reserved words have the first numbers, and one piece each."""
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
     lengths = np.concatenate([[1], table.lengths[:1], [1], table.lengths[1:]])

@@ -42,10 +42,7 @@ class Corpus(Store):
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
-        """Open a store, given its path or address.
-
-        Raises UserError if it is missing, cut off, not a store or of another format.
-        """
+        """Open a store by its path or address. Raises UserError if it is missing, damaged or of another format."""
         require_path("path", path, null=False)
         return cls(Store.open(path))
 
@@ -195,16 +192,12 @@ class Corpus(Store):
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
-        """Return the bytes needed to train on a split in memory: ids twice, positions, and the order of the
-        examples.
-        """
+        """Return the bytes needed to train on a split in memory: ids twice, positions, and the order of examples."""
         ids = self.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
-        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`, without `<unk>` in
-        the text itself, which is a word of the vocabulary.
-        """
+        """Return the share of a split's tokens that are out of vocabulary, from 0 to 1; `<unk>` in the text is not."""
         if self._is_counted(name):
             return float(self.rows[0]["OOV %"] or 0) / 100
         return len(self.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)

@@ -24,9 +24,7 @@ from lmtool.system.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class MappedIds:
-    """The units `[N]` of the ids `[N]` of a stored text, which is read piece by piece. unit_of: unit of each id,
-    `[V]`.
-    """
+    """The units `[N]` of the ids `[N]` of a stored text, read piece by piece. unit_of: unit of each id, `[V]`."""
 
     ids: Any
     unit_of: npt.NDArray[Any]
@@ -39,9 +37,7 @@ class MappedIds:
 
 
 class DerivedCorpus(Corpus):
-    """A corpus made from another corpus, which must stay open, or from a text; pickling saves the constructor's
-    arguments.
-    """
+    """A corpus made from another corpus, which must stay open, or from a text; pickling saves what it is made of."""
 
     folder = None  # counts are not kept in the folder of the store
     _made_of: tuple[Any, ...]  # the constructor's arguments
@@ -108,13 +104,13 @@ class TextCorpus(DerivedCorpus):
         return None
 
 
-def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
+def limit_words(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """Return the corpus with `<unk>` for each word except `words`, whose ids keep their order, `<s>` and `</s>`."""
-    units, listed = corpus.vocabulary.limited(words)
+    units, listed = corpus.vocabulary.limit(words)
     return MappedCorpus(corpus, np.where(listed, np.cumsum(listed) - 1, units.unk), units)
 
 
-def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
+def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
     """Return the positions of the new sentences' tokens in the text, `[N]`, and where the sentences begin, `[S' + 1]`.
 
     offsets: int64 `[S + 1]`, of the sentences of the text.
@@ -140,7 +136,7 @@ class SkipCorpus(DerivedCorpus):
 
     def split(self, name: str) -> Split:
         split = super().split(name)
-        places, offsets = every(self._step, split.offsets)
+        places, offsets = interleave(self._step, split.offsets)
         position = np.empty(len(places), dtype=np.int64)  # position of each token of the text in the cut text
         position[places] = np.arange(len(places))
         oov = np.sort(position[split.oov_positions])

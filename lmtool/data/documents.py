@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import IO, Any
 
-from lmtool.data.encodings import check_text
-from lmtool.data.faults import Faults, FileLines
+from lmtool.data.faults import Faults, FileLines, check_text
 from lmtool.errors import RecordError, UserError, first_line
 
 ROWS = 1 << 12  # rows of Parquet read at once
@@ -37,9 +36,7 @@ def json_document(line: bytes, where: str, setting: str) -> Any:
 def json_value(
     line: bytes, where: str, column: str, setting: str, others: Iterable[str] = (), taken: Iterable[str] = ()
 ) -> Any:
-    """Return the value of a column of a JSON object. others: other columns that the object must have. taken: as in
-    require_new_names.
-    """
+    """Return the value of a column of a JSON object. others, taken: columns that it must, must not have."""
     document = json_document(line, where, setting)
     if not isinstance(document, dict):
         kind = type(document).__name__
@@ -59,7 +56,8 @@ def require_new_names(names: Iterable[str], taken: Iterable[str], where: str) ->
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str, faults: Faults) -> Texts:
     """Yield the place and text of each row; values that are not text are faults."""
-    values = (batch for (batch,) in parquet_columns(handle, name, [column], f"{setting} names one of"))
+    batches = parquet_batches(handle, name, [column], f"{setting} names one of")
+    values = (column_values(batch, column, name) for batch in batches)
     return texts_of_rows(chain.from_iterable(values), name, column, setting, faults)
 
 
@@ -68,11 +66,6 @@ def texts_of_rows(values: Iterable[Any], name: str, column: str, setting: str, f
     for row, value in enumerate(values, start=1):
         with faults:
             yield _document(value, f"{name}, row {row}", column, setting)
-
-
-def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
-    for batch in parquet_batches(handle, name, columns, remedy):
-        yield [column_values(batch, column, name) for column in columns]
 
 
 def parquet_batches(
@@ -100,18 +93,16 @@ def parquet_batches(
 
 
 def column_values(batch: Any, column: str, name: str) -> list[Any]:
-    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 is returned as bytes. name: name
-    of the file, for the RecordError if it is damaged.
-    """
+    """Return the values of a column of a pyarrow.RecordBatch; text that is not UTF-8 is returned as bytes."""
     with _parquet_errors(name):
         values = batch.column(column)
         try:
-            return list(map(decoded, values.to_pylist()))
+            return list(map(decode_bytes, values.to_pylist()))
         except UnicodeDecodeError:
-            return list(map(decoded, values.cast("binary").to_pylist()))
+            return list(map(decode_bytes, values.cast("binary").to_pylist()))
 
 
-def decoded(value: Any) -> Any:
+def decode_bytes(value: Any) -> Any:
     """Decode bytes in UTF-8, because some programs write text to Parquet as bytes; return other values unchanged."""
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value

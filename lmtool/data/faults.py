@@ -1,21 +1,29 @@
-"""Faults of records, such as a line that is not UTF-8 or not JSON: how they are treated, and their places."""
+"""Faults of records, such as a line that is not UTF-8 or not JSON: how they are found and treated, and their places."""
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lmtool.data.encodings import without_marks
 from lmtool.errors import RecordError
+from lmtool.system.terminal import note_once
 
 STOP, SKIP, NULL = "stop", "skip", "null"
 SHOWN = 3  # maximum number of faults whose messages are kept
+# Byte-order marks of other encodings than UTF-8; the mark of UTF-32 LE begins with the mark of UTF-16 LE.
+OTHER_MARKS = dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "UTF-32")
+OTHER_MARKS |= dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "UTF-16")
+MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
+KENLM_BINARY = b"mmap lm http://kheafield.com/code"  # first bytes of KenLM's binary files
 
 
 class FileLines(bytes):
-    """A block of whole lines of a file. file: its name. first: the number of the block's first line. records: the place
-    and the lines of each record; None if each line is a record.
+    """A block of whole lines of a file.
+
+    file: its name. first: number of the first line. records: place and lines of each record; None: each line is one.
     """
 
     file: str
@@ -83,4 +91,39 @@ class Faults:
         return [note] if self.count else []
 
 
-NONE_PASSED = Faults()  # every fault is an error
+STOP_AT_FAULTS = Faults()  # every fault is an error
+
+
+def require_utf8(head: bytes, name: str) -> None:
+    """Raise RecordError if the file `name` begins, by these bytes, as UTF-16, UTF-32 or a KenLM binary does."""
+    if head.startswith(KENLM_BINARY):
+        remedy = "use the ARPA file that it was made from (KenLM cannot write it back)"
+        raise RecordError(f"{name} is a KenLM binary, as build_binary writes it: {remedy}")
+    for mark, found in OTHER_MARKS.items():
+        if head.startswith(mark):
+            raise RecordError(f"{name} is {found}, not UTF-8: convert it, e.g. with iconv -f {found} -t UTF-8")
+
+
+def check_text(lines: bytes, where: str, first: int | None = None) -> None:
+    """Raise RecordError if lines are not UTF-8 text. first: number of the first one; None: `where` is their place."""
+    what, at = "a NUL byte: this is not text, or not UTF-8; convert UTF-16, e.g. with iconv", lines.find(b"\0")
+    if at < 0:
+        try:
+            lines.decode("utf-8")
+            return
+        except UnicodeDecodeError as error:
+            at = error.start
+            what = f"byte 0x{lines[at]:02x} is not UTF-8: convert the file, e.g. with iconv"
+    newlines = lines.count(b"\n", 0, at)
+    raise RecordError(f"{where}{'' if first is None else f', line {first + newlines}'}: {what}")
+
+
+def without_marks(lines: bytes, name: str, *, begins_file: bool = False) -> bytes:
+    """Return lines without UTF-8's byte-order marks at their starts, with a note of marks within the file."""
+    lines = lines.removeprefix(codecs.BOM_UTF8) if begins_file else lines
+    if codecs.BOM_UTF8 not in lines:
+        return lines
+    lines, count = MARKS.subn(b"", lines)
+    if count:
+        note_once(f"{name}: lines within it begin with byte-order marks, as where files were joined; they are left out")
+    return lines

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import DataConfig
-from lmtool.data.faults import NONE_PASSED, STOP, Faults, FileLines
+from lmtool.data.faults import STOP, STOP_AT_FAULTS, Faults, FileLines
 from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
 from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import EOS_ID, TAG, Tokenizer, mark_error, split_words, tokenizer_by
@@ -66,7 +66,7 @@ def tokenizer_of(data: DataConfig) -> Tokenizer:
     )
 
 
-def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
+def mark_checker(data: DataConfig) -> Callable[[bytes, str], None]:
     """Return a function that raises RecordError, given lines and their place, for `<s>` and `</s>` in them."""
     rules = TextRules.of(data)
 
@@ -80,9 +80,9 @@ def marks_refused(data: DataConfig) -> Callable[[bytes, str], None]:
     return check
 
 
-def unmarked(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
+def without_marked_records(blocks: Blocks, data: DataConfig, faults: Faults) -> Blocks:
     """Yield blocks of text; depending on data.on_error, without records with the words `<s>` or `</s>`."""
-    check = marks_refused(data)
+    check = mark_checker(data)
     for block in blocks:
         try:
             if data.on_error != STOP:
@@ -97,14 +97,14 @@ def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: 
     """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block."""
     with ExitStack() as files, token_bar(None, shown=progress) as bar:
         if source.drawn is not None:
-            provisional = _drawn(source.drawn, store, files, bar)
+            provisional = _draw_splits(source.drawn, store, files, bar)
         else:
-            provisional = _tokenized(data, source, store, files, bar)
+            provisional = _tokenize_splits(data, source, store, files, bar)
         bar.close()
         yield provisional
 
 
-def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
+def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
     tokenizer = tokenizer_of(data)
     splits: dict[str, Ids] = {}
     ends: dict[str, int] = {}
@@ -113,7 +113,7 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         remedy = "train cannot be cut by tokens: set data.split.unit=lines, or give data.valid text of its own"
         raise UserError(f"data.segmenter={data.segmenter.kind}: {remedy}")
     for name, blocks in source.splits.items():
-        handle = files.enter_context(_temporary(store, name))
+        handle = files.enter_context(_open_temporary(store, name))
         written = 0
         sources = source.sources if name == "train" else {}
         for part, read in (sources or {name: blocks}).items():
@@ -122,14 +122,14 @@ def _tokenized(data: DataConfig, source: Source, store: Path, files: ExitStack, 
                     ids = tokenizer(block, name)
                 except RecordError:
                     for lines in source.uncut() if source.uncut is not None else [block]:  # errors name the record
-                        FileLines.of_block(lines, name).kept(marks_refused(data), NONE_PASSED)
+                        FileLines.of_block(lines, name).kept(mark_checker(data), STOP_AT_FAULTS)
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))
                 written += len(ids)
             if sources:
                 ends[part] = written
-        splits[name] = _mapped(handle)
+        splits[name] = _map_ids(handle)
         spaces[name] = tokenizer.inserted_spaces - sum(spaces.values())
     if source.parts is not None:
         whole = splits["train"]
@@ -153,7 +153,7 @@ def _sentence_end(ids: Ids, cut: int) -> int:
     return len(ids)
 
 
-def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
+def _draw_splits(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
     size = np.dtype(np.int32).itemsize * sum(drawn.tokens.values())
     if size > shutil.disk_usage(store.parent).free:
         tokens = ", ".join(f"{name} {count}" for name, count in drawn.tokens.items())
@@ -161,11 +161,11 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
         raise UserError(f"the ids of {tokens} tokens take {room}: draw fewer tokens")
     splits: dict[str, Ids] = {}
     for name in drawn.tokens:
-        handle = files.enter_context(_temporary(store, name))
+        handle = files.enter_context(_open_temporary(store, name))
         for ids in drawn.draw(name):
             ids.tofile(handle)
             bar.update(len(ids))
-        splits[name] = _mapped(handle)
+        splits[name] = _map_ids(handle)
     return Provisional(splits, drawn.types(), 0)
 
 
@@ -207,7 +207,7 @@ def _hash_sentences(ids: Any) -> Any:
 
 
 @contextmanager
-def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
+def _open_temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     """Open a temporary file of ids beside the store; it is removed when the block ends."""
     name = store.with_name(f".{store.name}.{split}.{unique_tag()}.ids.tmp")
     handle = name.open("w+b")
@@ -220,6 +220,6 @@ def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
             name.unlink(missing_ok=True)
 
 
-def _mapped(handle: IO[bytes]) -> Ids:
+def _map_ids(handle: IO[bytes]) -> Ids:
     handle.flush()
     return np.memmap(handle, np.int32, "r") if handle.tell() else np.empty(0, dtype=np.int32)

@@ -5,17 +5,14 @@ A vocabulary that does not fit the text looks like success: nearly all tokens ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import regex
-
 from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
-from lmtool.data.printed_words import has_letters, without_marks
 from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
-from lmtool.data.text_form import TextForm, same_in_other_form
-from lmtool.data.text_rules import unusual_spaces
+from lmtool.data.text_form import TextForm, visible
 from lmtool.data.vocabulary import Vocabulary
 
 Say = Callable[[str], None]
@@ -23,15 +20,13 @@ SHARED_FROM = 0.2  # share of the sentences of valid; 2 % of those of running te
 WARN_FROM = 0.1  # minimum share of a split's tokens
 AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
 EXAMPLES = 100_000  # maximum number of OOVs that are examined, in about a second
-MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
+SHOWN = 5  # OOVs that a warning shows
 PIECES = "a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
 REMEDY = f"cut and write it as the train text was, or use {PIECES}"
 
 
 def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
-    """Print the sizes of splits that were cut from one text and the OOV rates of train and valid; warn if a rate is 10
-    % or more or if valid is in train.
-    """
+    """Print the sizes of splits that were cut from one text and the OOV rates of train and valid, with warnings."""
     if corpus.provenance["cut"]:
         sizes = ((row["split"], row["sentences"] or row["tokens"]) for row in corpus.rows)
         listed = ", ".join(f"{split} {size:,}" for split, size in sizes)
@@ -55,9 +50,7 @@ def text_warnings(corpus: Corpus) -> list[str]:
 
 
 def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
-    """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more, or if
-    the words of train are phrases.
-    """
+    """Return a warning if a split (train or valid) has 10 % OOVs or more, or the words of train are phrases."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
     remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train)
@@ -68,25 +61,18 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     return _warning(shares, remedy) or [UNSPACED_REMEDY] * phrases
 
 
-def text_warning(
-    text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary, *, keep_punctuation: bool = False
-) -> list[str]:
-    """Return a warning if a given text has 10 % OOVs or more, and at least 5; it says what the OOVs have in common.
+def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """Return a warning if a given text has 10 % OOVs or more, and at least 5; it shows the most frequent OOVs.
 
-    words: OOVs of the text, all or some. keep_punctuation: whether marks of punctuation are tokens.
+    words: OOVs of the text, all or some.
     """
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     examples = words[:EXAMPLES]
-    remedies = _in_common(examples, vocabulary)
-    if spaces := unusual_spaces((word, 1) for word in examples):
-        remedies.append(f"within OOVs are {spaces}, which data.spaces=unicode turns into spaces or leaves out")
-    if keep_punctuation and (count := sum(not has_letters(word) for word in examples)) >= AT_LEAST:
-        marks = f"{count:,} of {len(words):,} OOVs are marks of punctuation"
-        remedies.append(f"{marks}, which keep_punctuation=false leaves out")
     as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
-    remedies.append(UNSPACED_REMEDY + as_train if lacks_spaces(examples) else REMEDY)
-    return _warning({text: oov / tokens}, "; ".join(remedies))
+    remedy = UNSPACED_REMEDY + as_train if lacks_spaces(examples) else REMEDY
+    shown = ", ".join(visible(word) for word, _ in Counter(examples).most_common(SHOWN))
+    return _warning({text: oov / tokens}, f"e.g. {shown}; {remedy}" if shown else remedy)
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
@@ -100,28 +86,6 @@ def unknown_words(content: bytes, form: TextForm) -> list[str]:
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:
     named = ", ".join(f"{100 * share:.1f} % of {text}" for text, share in shares.items() if share >= WARN_FROM)
     return [f"a high share is out of vocabulary and <unk> for the model ({named}): {remedy}"] if named else []
-
-
-def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """Return a phrase for a property that a clear majority of OOVs share; empty if none is found."""
-    known, frequent = vocabulary.ids, vocabulary.words[:1000]
-    has_digit, is_foreign = regex.compile(r"\d").search, regex.compile(r"(?V1)[\p{L}--\p{Latin}]").search
-    latin = not any(map(is_foreign, frequent))
-    wordy = sum(map(bool, map(has_digit, frequent))) < MAJORITY * len(frequent)
-    traits = {
-        "begin or end in punctuation, which the train text had cut off": sum(
-            0 < len(bare := without_marks(word)) < len(word) and (bare in known or bare.lower() in known)
-            for word in words
-        ),
-        "are known in another normal form (data.normalize=nfc in training; for score, normalize=nfc)": sum(
-            same_in_other_form(word, vocabulary) is not None for word in words
-        ),
-        "have upper case, which the train text had not": sum(word.lower() in known for word in words),
-        "have digits": wordy * sum(map(bool, map(has_digit, words))),
-        "are not in Latin letters, as the train text was": latin * sum(map(bool, map(is_foreign, words))),
-    }
-    trait, count = max(traits.items(), key=lambda item: item[1])
-    return [f"{count:,} of {len(words):,} OOVs {trait}"] if count > 0 and count >= MAJORITY * len(words) else []
 
 
 def _shares(corpus: Corpus, *splits: str) -> dict[str, float]:

@@ -32,7 +32,7 @@ from lmtool.data.store import Store, UnusableStore
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
-from lmtool.data.tokenizer import BOS_ID
+from lmtool.data.tokenizer import BOS_ID, RESERVED
 from lmtool.errors import RecordError, UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
@@ -54,7 +54,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     path = store_path(data, store_dir)
     if source is not None and source.label:
         path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may use it
-    existing = _usable(path)
+    existing = _find_store(path)
     if is_address(str(store_dir)):
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
@@ -68,7 +68,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         if not isinstance(missing, TextNotRetained):
             log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
         return existing
-    if existing is not None and _same_text(existing, source):
+    if existing is not None and _has_same_text(existing, source):
         return existing
     unit = data.vocabulary.unit
     if unit.is_subword and source.counted is not None:
@@ -79,10 +79,10 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
-            current = _usable(path)
+            current = _find_store(path)
             if current is not None:
                 is_new = existing is None or current.provenance != existing.provenance
-                if is_new and _same_text(current, source):
+                if is_new and _has_same_text(current, source):
                     return current  # another process wrote it meanwhile
                 current.close()
             remove_stale(store_dir)
@@ -114,7 +114,7 @@ def settings_json(data: DataConfig) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _usable(path: Path) -> Store | None:
+def _find_store(path: Path) -> Store | None:
     """Return the store at a path or address; None if it is missing, cut off or of another format."""
     try:
         return Store.find(path)
@@ -122,7 +122,7 @@ def _usable(path: Path) -> Store | None:
         return None
 
 
-def _same_text(store: Store, source: Source) -> bool:
+def _has_same_text(store: Store, source: Source) -> bool:
     known = store.provenance
     return bool(known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity())
 
@@ -136,7 +136,8 @@ def _write(
     types, rules = provisional.types, data.vocabulary
     if counted is not None:
         vocabulary = counted.vocabulary
-        remap, oov = choose.final_ids(types, vocabulary)
+        remap = vocabulary.encode(types).astype(np.int32)
+        oov = np.array([k >= len(RESERVED) and word not in vocabulary.ids for k, word in enumerate(types)])
     else:
         counts = stores.count_ids(provisional.ids["train"], len(types))
         if counts.sum() == 0:
@@ -177,6 +178,8 @@ def _write(
         if not all(map(str.isascii, types)):
             totals = np.sum([stores.count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
             of_words += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
+        heads = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID].tolist() for name, ids in provisional.ids.items()}
+        unspaced = [name for name, ids in heads.items() if lacks_spaces(types[k] for k in ids)]
         provenance = {
             "version": __version__,
             "settings": json.loads(settings_json(data)),
@@ -184,7 +187,7 @@ def _write(
             "identity": identity,
             "rows": rows,
             "cut": source.cut,
-            "unspaced": _unspaced(provisional),
+            "unspaced": unspaced,
             "notes_on_words": of_words,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
@@ -203,12 +206,6 @@ def _write(
             provenance=json.dumps(provenance),
             complete=True,
         )
-
-
-def _unspaced(provisional: Provisional) -> list[str]:
-    """Return the splits whose examined words seem to be phrases of scripts without spaces."""
-    texts = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID] for name, ids in provisional.ids.items()}
-    return [name for name, ids in texts.items() if lacks_spaces(map(provisional.types.__getitem__, ids.tolist()))]
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[str, int]) -> list[str]:

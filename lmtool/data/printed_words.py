@@ -55,21 +55,17 @@ BETWEEN = regex.compile(
 
 
 def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
-    """Return the tokens of a printed word; white space within it separates words. is_last: whether it is the last word
-    of its sentence.
-    """
+    """Return the tokens of a printed word, which may have white space. is_last: whether it ends its sentence."""
     if rule is WordRule.whitespace:
         return split_words(word)
-    cut = _ptb if rule is WordRule.ptb else _marks_off
-    *others, last = [part for piece in split_words(word) for part in _at_dashes(piece)] or [""]
+    cut = _cut_ptb if rule is WordRule.ptb else _cut_marks
+    *others, last = [part for piece in split_words(word) for part in _cut_dashes(piece)] or [""]
     tokens = [token for part in others for token in cut(part, False)] + cut(last, is_last)
     return [token for token in tokens if not INVISIBLE.fullmatch(token)]
 
 
 def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
-    """Return tokens in the forms that a vocabulary has: plain quotes, brackets and apostrophes instead of forms that it
-    lacks, and single marks instead of a run of marks.
-    """
+    """Return tokens in the forms that a vocabulary has: plain quotes, brackets, apostrophes; single marks for runs."""
     found: list[str] = []
     for token in tokens:
         dash = ["--"] * all(map(_is_dash, token))
@@ -84,9 +80,7 @@ def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
 
 
 def words_of(word: str, form: TextForm, rule: WordRule, *, keep_punctuation: bool, is_last: bool) -> list[str]:
-    """Return the words (or characters) of a model for a printed word. form: the text form of the model.
-    keep_punctuation: whether marks of punctuation are kept. Raises UserError as TextForm.words does.
-    """
+    """Return the words (or characters) of a model with this form for a printed word, perhaps without punctuation."""
     parts = [part for part in cut_word(word, rule, is_last=is_last) if keep_punctuation or has_letters(part)]
     spaced = form.chars or form.subwords is not None
     if spaced and any(part in TEX for part in parts):
@@ -132,16 +126,14 @@ def _is_dash(character: str) -> bool:  # e.g. the en and em dash, not a hyphen
     return unicodedata.category(character[0]) == "Pd" and not named_hyphen
 
 
-def _at_dashes(word: str) -> list[str]:
+def _cut_dashes(word: str) -> list[str]:
     """Return a word cut at dashes and runs of hyphens, which are also parts."""
     pieces = [piece for piece in regex.split(f"(--+(?!{EXTENDS}))", word) if piece]
     return ["".join(run) for piece in pieces for _, run in groupby(CHARACTER.findall(piece), _is_dash)]
 
 
 def _parts(word: str) -> tuple[list[str], str, list[str]]:
-    """Return the marks before the first letter of a word, the part from the first to the last letter, and the marks
-    after it.
-    """
+    """Return the marks before the first letter of a word, the part up to the last letter, and the marks after it."""
     characters = [word] if word.isalnum() else CHARACTER.findall(word)
     letters = [k for k, character in enumerate(characters) if has_letters(character)]
     first, last = (letters[0], letters[-1] + 1) if letters else (len(characters),) * 2
@@ -153,12 +145,12 @@ def _runs(marks: list[str]) -> list[str]:
     return ["".join(run) for _, run in groupby(marks)]
 
 
-def _marks_off(word: str, is_last: bool) -> list[str]:
+def _cut_marks(word: str, is_last: bool) -> list[str]:
     before, core, after = _parts(word)
-    return [*_runs(before), *([core] if core else []), *_runs(after)]
+    return [*_runs(before), *[core] * bool(core), *_runs(after)]
 
 
-def _ptb(word: str, is_last: bool) -> list[str]:
+def _cut_ptb(word: str, is_last: bool) -> list[str]:
     before, core, after = _parts(word.translate(PLAIN))
     if not core:
         before, after = [], before
@@ -169,7 +161,7 @@ def _ptb(word: str, is_last: bool) -> list[str]:
     opening = [{'"': "``", "'": "`"}.get(mark, mark) for mark in _runs(before)]
     closing = [{'"': "''"}.get(mark, mark) for mark in _runs(after)]
     parts = [part for part in INSIDE.split(core) if part] if len(core) > 1 else [core] * bool(core)
-    return [*opening, *(token for part in parts for token in _contracted(part)), *closing]
+    return [*opening, *(token for part in parts for token in _cut_contraction(part)), *closing]
 
 
 def _is_abbreviation(core: str, is_last: bool) -> bool:
@@ -178,7 +170,7 @@ def _is_abbreviation(core: str, is_last: bool) -> bool:
     return not is_last and core.lower() in ABBREVIATIONS
 
 
-def _contracted(word: str) -> list[str]:
+def _cut_contraction(word: str) -> list[str]:
     at = PAIRS.get(word.lower())
     if at is None and (found := CONTRACTION.search(word)):
         at = found.start()

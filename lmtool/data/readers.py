@@ -14,8 +14,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
 
 from lmtool.data.documents import json_texts, parquet_texts
-from lmtool.data.encodings import KENLM_BINARY, check_text, require_utf8, without_marks
-from lmtool.data.faults import NONE_PASSED, STOP, Faults, FileLines
+from lmtool.data.faults import (
+    KENLM_BINARY,
+    STOP,
+    STOP_AT_FAULTS,
+    Faults,
+    FileLines,
+    check_text,
+    require_utf8,
+    without_marks,
+)
 from lmtool.data.remote import is_address
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import RecordError, UserError
@@ -37,7 +45,7 @@ def read_blocks(
     setting: str = "data.column",
     at_once: int = DOCUMENT_BLOCK,
     tables: bool = False,
-    faults: Faults = NONE_PASSED,
+    faults: Faults = STOP_AT_FAULTS,
 ) -> Iterator[bytes]:
     """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
@@ -76,9 +84,7 @@ def name_of(handle: IO[bytes], name: str) -> str:
 
 
 def require_column(name: str, column: str | None, setting: str, *, tables: bool = False) -> None:
-    """Raise UserError if, by its name, a file is a table and may not be one, or contains documents and no column is
-    set.
-    """
+    """Raise UserError if, by its name, a file is a table and may not be, or has documents and no column is set."""
     if form_of(name, TABLES) is not None and not tables:
         remedy = f"write its text to a .txt file, a line each, or its rows as JSON Lines, whose column {setting} names"
         raise UserError(f"{name} is a table, not lines of text: {remedy}")
@@ -87,10 +93,8 @@ def require_column(name: str, column: str | None, setting: str, *, tables: bool 
 
 
 @contextmanager
-def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
-    """Raise UserError for errors in the block, which reads a text file. faults: collects faults of the data, which end
-    the block.
-    """
+def read_errors(name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[None]:
+    """Raise UserError for errors in the block, which reads a text file. faults: of the data, which end the block."""
     with faults:
         try:
             yield
@@ -106,15 +110,13 @@ def read_errors(name: str, faults: Faults = NONE_PASSED) -> Iterator[None]:
             raise kind(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def read_stream(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
+def read_stream(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
     """Yield the same blocks as stream_blocks. Also raises UserError if the text is empty."""
     return _not_empty(stream_blocks(handle, name, faults), name)
 
 
-def stream_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
-    """Yield blocks of whole lines of an open file, such as standard input. name: its name in errors. faults: collects
-    faults of the data, which are left out.
-    """
+def stream_blocks(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
+    """Yield blocks of whole lines of an open file, such as standard input, without faults. name: for errors."""
     with read_errors(name, faults):
         yield from checked_blocks(handle, name, faults)
 
@@ -128,7 +130,7 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
         raise UserError(f"{what} is empty: give a file with text in it")
 
 
-def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[bytes]:
+def checked_blocks(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[bytes]:
     """Yield blocks of whole lines of an open file, without lines that are not UTF-8, which are faults."""
     for block in whole_lines(handle, name, faults):
         text = FileLines.of(without_marks(block, name, begins_file=block.first == 1), name, block.first)
@@ -139,7 +141,7 @@ def checked_blocks(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -
             yield text.kept(check_text, faults)
 
 
-def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> Iterator[FileLines]:
+def whole_lines(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[FileLines]:
     """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
 
     In a file without newlines a carriage return ends a line. A line that is too long for text is a fault, and left out.
@@ -178,9 +180,7 @@ def whole_lines(handle: IO[bytes], name: str, faults: Faults = NONE_PASSED) -> I
 
 
 def _blocks(handle: IO[bytes], *, passed: bool) -> Iterator[bytes]:
-    """Yield about BLOCK bytes at a time. passed: whether the bytes before damage in a block are yielded before its
-    error.
-    """
+    """Yield about BLOCK bytes at a time. passed: whether bytes before damage are yielded before its error."""
     read1 = getattr(handle, "read1", None)
     if read1 is None:  # standard input, which chooses the size of blocks
         yield from iter(lambda: handle.read(BLOCK), b"")
@@ -229,9 +229,7 @@ def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str |
 
 
 def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len) -> Iterator[list[T]]:
-    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: returns the length of a
-    text.
-    """
+    """Yield texts in batches of about `size` characters; 0 makes each text a batch. length: of a text."""
     waiting: list[T] = []
     characters = 0
     for text in texts:

@@ -48,7 +48,7 @@ def as_path(name: str | Path) -> Path:
     """
     if not is_address(str(name)):
         return Path(name)
-    with _explained(str(name)):
+    with _explain_errors(str(name)):
         import fsspec
         from upath import UPath
 
@@ -61,7 +61,7 @@ def as_path(name: str | Path) -> Path:
 def exists(path: Path) -> bool:
     """Return whether a file or address exists. Raises UserError if the address cannot be reached."""
     name = str(path)
-    return _answer(name, _info) is not None if is_address(name) else path.is_file()
+    return _query(name, _info) is not None if is_address(name) else path.is_file()
 
 
 def _info(files: Any, path: str) -> dict[str, Any] | None:
@@ -75,13 +75,13 @@ def _info(files: Any, path: str) -> dict[str, Any] | None:
         raise
 
 
-def _answer(name: str, question: Callable[[Any, str], Answer]) -> Answer:
+def _query(name: str, question: Callable[[Any, str], Answer]) -> Answer:
     """Return the result of a query of a file system about the path of an address."""
     files, path = _system(name)
-    return _retried(lambda: question(files, path), lambda: f"{name} cannot be reached")
+    return _retry(lambda: question(files, path), lambda: f"{name} cannot be reached")
 
 
-def _retried(request: Callable[[], Answer], failure: Callable[[], str]) -> Answer:
+def _retry(request: Callable[[], Answer], failure: Callable[[], str]) -> Answer:
     """Return the result of a request, made up to TRIES times. Raises UserError, which begins with the failure."""
     for attempt in range(TRIES):
         try:
@@ -112,15 +112,13 @@ def absolute(path: Path) -> str:
     return str(path) if is_address(str(path)) else str(path.resolve())
 
 
-def escaped(address: str) -> str:
+def escape_glob(address: str) -> str:
     """Return an address for a program that treats addresses as globs without %-escapes, like Hadoop."""
     return GLOB.sub(r"\\\g<0>", address)
 
 
 def find_addresses(name: str) -> list[str]:
-    """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name,
-    without hidden ones.
-    """
+    """Return the files of an address, its glob or its folder, sorted by name; hidden ones only by their address."""
 
     def found(files: Any, path: str) -> list[str]:
         if any(mark in path for mark in "*?["):
@@ -131,14 +129,12 @@ def find_addresses(name: str) -> list[str]:
             return [files.unstrip_protocol(path)] if files.exists(path) else []
         return [files.unstrip_protocol(file) for file in sorted(paths) if not file.rpartition("/")[2].startswith(".")]
 
-    return _answer(name, found)
+    return _query(name, found)
 
 
 def stamp_of(name: str) -> list[object]:
-    """Return plain values that differ if the file at an address may have changed: its size and its server's
-    metadata.
-    """
-    info = _answer(name, _info)
+    """Return plain values that differ if the file at an address may have changed: size, and metadata of the server."""
+    info = _query(name, _info)
     if info is None:
         raise _no_file(name)
     known = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5Hash", "sha256", "generation")
@@ -148,7 +144,7 @@ def stamp_of(name: str) -> list[object]:
 def open_address(name: str) -> io.BufferedReader:
     """Open an address to be read from its start; a failed read is retried from the same position."""
     files, path = _system(name)
-    return io.BufferedReader(_Retried(files, path, name), READ)
+    return io.BufferedReader(_RetryingFile(files, path, name), READ)
 
 
 def cache_dir() -> Path:
@@ -184,7 +180,7 @@ _making = threading.RLock()  # while file systems are made: hooks and warning fi
 
 
 @contextmanager
-def _explained(address: str) -> Iterator[None]:
+def _explain_errors(address: str) -> Iterator[None]:
     """Raise any error of the packages below fsspec as a UserError that names the address; suppress their warnings.
 
     A file system that cannot be created may also fail in its `__del__`, which Python would print with a traceback.
@@ -206,14 +202,14 @@ def _explained(address: str) -> Iterator[None]:
 
 
 def _system(name: str) -> tuple[Any, str]:
-    with _explained(name):
+    with _explain_errors(name):
         import fsspec
 
         files, path = fsspec.core.url_to_fs(name)
         return files, str(path)
 
 
-class _Retried(io.RawIOBase):
+class _RetryingFile(io.RawIOBase):
     """A remote file as raw bytes, read from its start, with retries."""
 
     def __init__(self, files: Any, path: str, name: str) -> None:
@@ -226,14 +222,14 @@ class _Retried(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         failure = f"cannot read {self._name}: after {TRIES} tries, at byte"
-        block = _retried(lambda: self._read(len(buffer)), lambda: f"{failure} {self._at:,}")
+        block = _retry(lambda: self._read(len(buffer)), lambda: f"{failure} {self._at:,}")
         buffer[: len(block)] = block
         self._at += len(block)
         return len(block)
 
     def _read(self, size: int) -> bytes:
         try:
-            self._handle = self._handle or self._opened()
+            self._handle = self._handle or self._open()
             return bytes(self._handle.read(size))
         except Exception as error:  # each file system has its own
             self._drop()
@@ -241,7 +237,7 @@ class _Retried(io.RawIOBase):
                 raise _no_file(self._name) from error
             raise
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         handle = self._files.open(self._path, "rb")
         if self._at:
             try:

@@ -9,7 +9,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
-from lmtool.data.unpacking import READ, unpacked
+from lmtool.data.unpacking import READ, unpack
 from lmtool.system.terminal import write_out
 
 INPUT = "standard input"  # its name in messages
@@ -19,9 +19,7 @@ LEAST = 1 << 12  # minimum limit of a block's bytes, however slow its use is
 
 
 def standard_input(*, by_line: bool = False) -> Any:
-    """Return standard input, unpacked, to be read in blocks. by_line: whether a block ends with the bytes that have
-    arrived, as for a terminal, instead of a second later.
-    """
+    """Return standard input, unpacked, in blocks. by_line: whether one ends with what has arrived, as in a terminal."""
     stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())  # a shell may have closed it
     return _Arriving(stdin, 0.0 if by_line or stdin.isatty() else SECONDS)
 
@@ -42,7 +40,7 @@ class _Arriving:
                 file: Any = io.FileIO(self._stdin.fileno(), closefd=False)
             except OSError:  # not a system file, e.g. in a notebook
                 file = io.BytesIO(self._stdin.buffer.read())
-            for handle in unpacked(io.BufferedReader(file, READ), INPUT):
+            for handle in unpack(io.BufferedReader(file, READ), INPUT):
                 while piece := handle.read1(READ):
                     self._pieces.put(piece)
             self._pieces.put(b"")

@@ -85,11 +85,11 @@ class Subwords:
         self._tokenizer = tokenizer
         pieces = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
         spaces = "<0x00>" in dict(pieces) and not any(SPACE in piece for piece, _ in pieces)  # pieces learned by lmtool
-        self.names = tuple(_free(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
+        self.names = tuple(_escape_reserved(piece.replace(" ", SPACE) if spaces else piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # the library's ids, by number
         self._number: dict[int | str, int] = {index: number for number, index in enumerate(self._ids)}
         self._known: dict[str, list[str]] = {}
-        self._lead = self._found_lead()
+        self._lead = self._find_lead()
 
     @classmethod
     def parse(cls, text: str, name: str, unit: Unit | None = None) -> Subwords:
@@ -128,7 +128,7 @@ class Subwords:
         """
         lengths, parts = [0], [np.empty(0, dtype=np.int32)]
         for first in range(0, len(words), WORDS_PER_CALL):
-            encoded = self._encoded(words[first : first + WORDS_PER_CALL])
+            encoded = self._encode(words[first : first + WORDS_PER_CALL])
             lengths += map(len, encoded)
             numbers = (self._number.get(index, UNKNOWN) for index in itertools.chain.from_iterable(encoded))
             parts.append(np.fromiter(numbers, dtype=np.int32))
@@ -143,16 +143,14 @@ class Subwords:
         if not self._known or len(self._known) > CACHED_WORDS:
             self._known = {mark: [mark] for mark in MARKS.values()}
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
-        for word, ids in zip(missing, self._encoded(missing), strict=True):
+        for word, ids in zip(missing, self._encode(missing), strict=True):
             self._known[word] = [i if isinstance(i, str) else self.names[self._number[i]] for i in ids]
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Return the text of pieces, without the space before its first word and without bytes of incomplete
-        characters.
-        """
+        """Return the text of pieces, without the space before its first word and bytes of incomplete characters."""
         numbers = list(numbers)
-        text = self._decoded([self._ids[number] for number in numbers])
+        text = self._decode([self._ids[number] for number in numbers])
         if UNREADABLE not in text:
             return text
         return b"".join(self.contents[number] for number in numbers).decode(errors="ignore").removeprefix(" ")
@@ -174,7 +172,7 @@ class Subwords:
         as_bytes = {0xDC00 + byte: name for byte, name in enumerate(BYTE_PIECES)}
         return {name: text.translate(as_bytes) for name, text in zip(self.names, texts, strict=True)}
 
-    def _encoded(self, words: Sequence[str]) -> list[Sequence[int | str]]:
+    def _encode(self, words: Sequence[str]) -> list[Sequence[int | str]]:
         """Return the library's ids of each word, with unknown characters unchanged."""
         texts = [self._lead + word for word in words]
         with library_errors(self.name):  # a character, even the unknown one, may have no piece
@@ -189,9 +187,7 @@ class Subwords:
         return ids
 
     def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
-        """Return the ids of a word and its unknown characters, the text that SentencePiece makes of the word, and their
-        text.
-        """
+        """Return the ids of a word and its unknown characters, what SentencePiece makes of the word, and their text."""
         rules = self._tokenizer.normalizer
         if type(rules).__name__ == "Precompiled":
             word = re.sub(" +", " ", normalize("NFC", rules.normalize_str(word))).strip(" ")
@@ -209,24 +205,22 @@ class Subwords:
         found: int | None = model["unk_id"] if "unk_id" in model else model["vocab"].get(model.get("unk_token"))
         return found
 
-    def _decoded(self, ids: list[int]) -> str:
+    def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).removeprefix(" ")
 
-    def _found_lead(self) -> str:
+    def _find_lead(self) -> str:
         """Return what to put before each word: a space, unless the tokenizer always adds one itself."""
         own = [name[1:] for name in self.names if len(name) > 1 and name.rfind(SPACE) == 0]  # except pieces of bytes
         for words, lead in itertools.product((PROBE, own[:1] * 3 or PROBE), (" ", "")):
             ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
-            if self._decoded(ids) == " ".join(words):
+            if self._decode(ids) == " ".join(words):
                 return lead
         raise UserError(f"{self.name} does not write words back with a space before each: {REMEDY}")
 
 
 @contextmanager
 def library_errors(name: str, kind: str = "a tokenizer that the library tokenizers reads") -> Iterator[None]:
-    """Raise UserError, naming the tokenizer, for any error of a library or of JSON in the block, including panics of
-    Rust.
-    """
+    """Raise UserError, naming the tokenizer, for any error of a library or JSON in the block, also a panic of Rust."""
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
@@ -236,16 +230,14 @@ def library_errors(name: str, kind: str = "a tokenizer that the library tokenize
 
 
 def _content(name: str, text: str) -> bytes:
-    """Return the bytes of a piece. text: the text that the library adds for it, with U+FFFD for a part of a
-    character.
-    """
+    """Return the bytes of a piece. text: what the library adds for it, with U+FFFD for a part of a character."""
     if UNREADABLE not in text:
         return text.encode()
     letters = [BYTE_OF[letter] for letter in name if letter in BYTE_OF]
     return BYTE_PIECES.get(name) or (bytes(letters) if len(letters) == len(name) else text.encode())
 
 
-def _free(piece: str) -> str:
+def _escape_reserved(piece: str) -> str:
     """Return the name of a piece: the piece, with a backslash before it if it would be a reserved word."""
     return f"\\{piece}" if piece.lstrip("\\") in (BOS, EOS, UNK) else piece
 

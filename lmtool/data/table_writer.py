@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of
-from lmtool.data.text_lines import text_lines
 from lmtool.data.text_records import STANDARD
-from lmtool.data.word_table import join_words
+from lmtool.data.word_table import join_words, text_lines
 from lmtool.errors import UserError, first_line
 from lmtool.system.files import atomic_write, cannot_write, packed_file
 from lmtool.system.terminal import table_output

@@ -72,9 +72,7 @@ class TextForm:
         return MARKS.get(written, written)
 
     def cut(self, text: str) -> list[str]:
-        """Return the words or characters of a text that is already rewritten by the rules. No other function cuts
-        strings.
-        """
+        """Return the words or characters of a text that the rules have rewritten. No other function cuts strings."""
         text = TAG.sub("", text) if self.tags else text
         if self.chars:
             return graphemes(text) if self.unit is Unit.grapheme else list(text)
@@ -207,9 +205,7 @@ def visible(word: str) -> str:
 
 
 def is_drawn(word: str) -> bool:
-    """Return whether a word can be shown unchanged: all characters are printable, except inner joiners and direction
-    marks.
-    """
+    """Return whether a word can be shown unchanged: all is printable, except inner joiners and direction marks."""
     drawn: str = regex.sub(r"(?<=.)\p{Join_Control}(?=.)|[\u061c\u200e\u200f]", "", word)
     return drawn.isprintable()
 
@@ -263,7 +259,7 @@ def _in_pieces(
     return ids[table.of(words)], np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
-def in_normal_form(block: TextBlock, normalize: Normalize) -> TextBlock:
+def normalize_texts(block: TextBlock, normalize: Normalize) -> TextBlock:
     """Return texts in a normal form; CCNet's drops the line ends within each text."""
     if normalize is not Normalize.ccnet:
         return block.rewritten(TextRules(normalize=normalize).encoded(block.content))

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.documents import column_values, json_value, parquet_batches, require_new_names, text_of
-from lmtool.data.encodings import check_text, without_marks
-from lmtool.data.faults import SKIP, STOP, Faults
+from lmtool.data.faults import SKIP, STOP, Faults, check_text, without_marks
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
@@ -217,9 +216,7 @@ def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
 
 
 def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> None:
-    """Raise UserError if an output (by setting) is an address or a file of text=, of another output or of a run. names:
-    the files of text=.
-    """
+    """Raise UserError if an output (by setting) is an address or a file of text= (names), another output or a run."""
     used = {Path(name.partition(MEMBER)[0]).resolve(): f"text={text}" for name in names if not is_address(name)}
     for key, name in outputs.items():
         if name is None or (name == STANDARD and (key == "to" or (key, outputs.get("to")) == ("filter", None))):

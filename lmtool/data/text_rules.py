@@ -146,9 +146,7 @@ def space_table() -> dict[int, str | None]:
 
 
 def lower(text: str, language: bool | str) -> str:
-    """Return a text in lower case by the rules of a language: tr, az, lt, or True for language-independent rules
-    (SpecialCasing.txt of Unicode); for False, return it unchanged.
-    """
+    """Return a text in lower case by Unicode's SpecialCasing.txt for tr, az, lt or True (any language), not False."""
     if not language:
         return text
     if language in TURKIC:
@@ -229,9 +227,7 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
 
 
 def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
-    """Return the white space and invisible characters within words, given with their counts, with the number of words
-    that have them and an example in which they are written like <U+00A0>; empty if no word has any.
-    """
+    """Return the white space and invisible characters within words, with numbers of words and an example; or ""."""
     found: Counter[str] = Counter()
     example, unusual = "", set(map(chr, space_table()))
     for word, count in words:

@@ -327,9 +327,7 @@ class CharTokenizer(Tokenizer):
         return self._types[first:]
 
     def _points(self, clusters: list[str]) -> npt.NDArray[np.uint32]:
-        """Return the code points of grapheme clusters, and numbers for clusters of several code points; new clusters
-        are added.
-        """
+        """Return the code points of grapheme clusters, and numbers, new or known, for clusters of several of them."""
         known, first = self._clusters, sys.maxunicode + 1
         points = [ord(c) if len(c) == 1 else first + known.setdefault(c, len(known)) for c in clusters]
         if first + len(known) > len(self._ids):

@@ -42,23 +42,23 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
     Reading them raises one of DAMAGES or OSError if the file is damaged, and UserError if it unpacks to too much.
     """
     with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
-        yield from unpacked(raw, path, member)
+        yield from unpack(raw, path, member)
 
 
-def unpacked(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io.BufferedReader]:
+def unpack(raw: io.BufferedReader, path: str, member: str = "") -> Iterator[io.BufferedReader]:
     """Yield the contents of an open file, like open_files."""
     with _Counted(raw) as packed:
         match _packing(PurePosixPath(path).suffix, raw.peek(HEAD)[:HEAD]):
             case ".gz":
                 with gzip.open(packed) as handle:
-                    yield _limited(_pieces(handle), packed, path)
+                    yield _limit_size(_pieces(handle), packed, path)
             case ".xz":
                 pieces = _streams(packed, partial(lzma.LZMADecompressor, memlimit=DICTIONARY), padding=4)
-                yield _limited(pieces, packed, path)
+                yield _limit_size(pieces, packed, path)
             case ".bz2":
-                yield _limited(_streams(packed, bz2.BZ2Decompressor), packed, path)
+                yield _limit_size(_streams(packed, bz2.BZ2Decompressor), packed, path)
             case ".zst":
-                yield _limited(_pieces(_zstandard(packed)), packed, path)
+                yield _limit_size(_pieces(_zstandard(packed)), packed, path)
             case ".zip":
                 yield from _members(packed, path, member)
             case _:
@@ -76,9 +76,7 @@ def _packing(suffix: str, head: bytes) -> str:
 
 
 class _Counted(io.BufferedReader):
-    """A file that counts the bytes read from it; a pipe returns the bytes that have arrived, at most the requested
-    number.
-    """
+    """A file that counts the bytes read from it; a pipe returns what has arrived, at most the requested number."""
 
     count = 0
 
@@ -148,7 +146,7 @@ class _Limited(io.RawIOBase):
         return size
 
 
-def _limited(pieces: Iterator[bytes], packed: _Counted, name: str) -> io.BufferedReader:
+def _limit_size(pieces: Iterator[bytes], packed: _Counted, name: str) -> io.BufferedReader:
     return io.BufferedReader(_Limited(pieces, packed, name, 0), BUFFER)
 
 
@@ -194,8 +192,6 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[io.BufferedRead
 
 
 def _is_chosen(name: str, member: str) -> bool:
-    """Return whether a pattern ("" for all) matches a file of an archive; hidden and macOS's files match only by their
-    name.
-    """
+    """Return whether a pattern ("" for all) matches a file of an archive; hidden and macOS's files need their name."""
     hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in name.split("/"))
     return name == member or (not hidden and fnmatch.fnmatchcase(name, member or "*"))

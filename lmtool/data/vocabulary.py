@@ -62,10 +62,8 @@ class Vocabulary:
         """Return the ids of words, int64 `[N]`; words out of the vocabulary have the id of `<unk>`."""
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
-    def limited(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
-        """Return the vocabulary limited to `words`, in its order, with `<s>`, `</s>` and `<unk>`, and a mask of the
-        words that are kept, bool `[V]`.
-        """
+    def limit(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
+        """Return the vocabulary limited to `words`, `<s>`, `</s>` and `<unk>`, and the mask of these, bool `[V]`."""
         chosen = {*words}
         listed = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
         new = np.cumsum(listed) - 1

@@ -33,9 +33,7 @@ DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it w
 
 
 def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
-    """Raise UserError if a model of sentences cannot continue from one sentence to the next. eos: the id of `</s>`, if
-    any.
-    """
+    """Raise UserError if a model cannot continue from one sentence to the next. eos: the id of `</s>`, if any."""
     if eos is not None and not model.across_sentences:
         raise UserError(
             f"across_sentences=true: {name} reads single sentences; leave it out, or take a network that was trained "
@@ -131,8 +129,7 @@ def score_questions(
 ) -> dict[str, float] | None:
     """Score the questions of a split, if any, write the competition's CSV, and return a report if answers are known.
 
-    The report has the entries of cloze_report, the number of candidates that share p(<unk>), and the number of answers
-    among them.
+    It has the entries of cloze_report, the number of candidates that share p(<unk>), and of answers among them.
     """
     questions = corpus.cloze(split)
     if questions is None:
@@ -161,9 +158,7 @@ def only_questions(corpus: Corpus, split: str) -> bool:
 
 
 def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
-    """Return log-probabilities `[Q, K]` of the candidates of all questions, not renormalized: log p(<unk>) for each one
-    outside the vocabulary. bos: the id of `<s>`.
-    """
+    """Return log p `[Q, K]` of the candidates of all questions, log p(<unk>) for each one outside the vocabulary."""
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
     chunks = in_chunks(len(contexts), QUESTIONS_PER_CHUNK)
     return np.concatenate([model.log_prob_candidates(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmtool.data.documents import decoded, json_document, require_new_names
-from lmtool.data.faults import NONE_PASSED, STOP, Faults
+from lmtool.data.documents import decode_bytes, json_document, require_new_names
+from lmtool.data.faults import STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.text_files import DownloadConfig, fetch, find_files, note_places, text_files
 from lmtool.data.text_records import RecordBlock, record_blocks
 from lmtool.errors import RecordError, UserError
@@ -42,7 +42,7 @@ def pair_files(name: str, *, progress: bool) -> list[str]:
 
 
 def read_pairs(
-    names: Iterable[str], faults: Faults = NONE_PASSED, taken: Sequence[str] = ()
+    names: Iterable[str], faults: Faults = STOP_AT_FAULTS, taken: Sequence[str] = ()
 ) -> tuple[list[Pair], list[str]]:
     """Return the records of files of JSON Lines or Parquet, and the file and line of each.
 
@@ -93,7 +93,7 @@ def _records(block: RecordBlock) -> Iterator[tuple[str, Any]]:
     """Yield each record, a line of JSON or a row as a dict, with its place."""
     if block.rows is not None:
         for number, record in enumerate(block.rows.to_pylist(), block.first):
-            yield f"{block.name}, row {number}", {key: decoded(value) for key, value in record.items()}
+            yield f"{block.name}, row {number}", {key: decode_bytes(value) for key, value in record.items()}
     elif block.fault:
         yield block.fault, None
     else:

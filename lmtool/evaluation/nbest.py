@@ -122,9 +122,7 @@ def _number(text: str, where: str) -> float:
 
 
 def read_references(path: str, nbest: NBest) -> list[str]:
-    """Return the reference of each list. If all ids are numbers, it is the line of that number, from 0; else the line
-    `id words`.
-    """
+    """Return each list's reference: the line `id words`, or, if all ids are numbers, that line, counted from 0."""
     lines = read_text(path).rstrip("\n").split("\n")
     if nbest.moses and all(NUMBER.fullmatch(name) for name in nbest.lists):
         missing = [name for name in nbest.lists if len(name) > MAX_DIGITS or int(name) >= len(lines)]
@@ -141,9 +139,7 @@ def read_references(path: str, nbest: NBest) -> list[str]:
 def hypothesis_log_prob(
     nbest: NBest, score: Callable[[list[str]], list[FloatArray]], floor: float = -math.inf
 ) -> FloatArray:
-    """Return the natural log p `[H]` of each hypothesis as a sentence. floor: log p assigned to tokens of probability
-    0.
-    """
+    """Return the natural log p `[H]` of each hypothesis as a sentence. floor: log p of tokens of probability 0."""
     distinct = list(dict.fromkeys(nbest.texts))
     with prefix_user_errors(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
@@ -152,9 +148,7 @@ def hypothesis_log_prob(
 
 
 def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
-    """Return the hypotheses `[H]`, list by list, best first; hypotheses with equal totals stay in the order of the
-    file.
-    """
+    """Return the hypotheses `[H]`, list by list, best first, those with equal totals in the order of the file."""
     orders = [np.argsort(-new_total[a:b], kind="stable") + a for a, b in itertools.pairwise(nbest.offsets.tolist())]
     return np.concatenate(orders)
 
@@ -240,9 +234,7 @@ def best_weight(
 
 @numba.njit(cache=True, nogil=True)
 def _crossings(y: Any, slope: Any, errors: Any, offsets: Any, least: Any, at: Any, change: Any) -> Any:
-    """Fill in the weights at which the best hypothesis of a list changes, and the change of errors there; return the
-    errors at `least` and the number of changes.
-    """
+    """Fill in the weights where a list's best hypothesis changes, and changes of errors; return those at `least`."""
     start = count = 0
     for k in range(len(offsets) - 1):
         lines, here = range(offsets[k], offsets[k + 1]), offsets[k]

@@ -123,10 +123,7 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
 
 
 def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
-    """Return the log-probabilities `[N]` after checking that they belong to these tokens.
-
-    Words outside the vocabulary of `tokens` count as `<unk>`.
-    """
+    """Return the log p `[N]` if they belong to these tokens. Words outside their vocabulary count as `<unk>`."""
     ids = tokens.encode(scores.words)
     both = min(len(ids), tokens.count)
     differ = np.flatnonzero(ids[:both] != tokens.ids[:both])

@@ -65,10 +65,9 @@ class Buckets:
 
 
 def quantiles(parts: Iterable[FloatArray], shares: list[float], folder: Path) -> list[float]:
-    """Return for each share the smallest number that at least this share of all numbers does not exceed.
+    """Return for each share the smallest number that at least this share of all numbers does not exceed, if any exist.
 
-    The result is empty if there are no numbers. parts: the numbers; nan are left out. folder: the folder of the
-    temporary file that holds them, so that memory does not grow with their number.
+    parts: the numbers; nan are left out. folder: of the temporary file that holds them, so that memory does not grow.
     """
     with ExitStack() as stack:
         try:

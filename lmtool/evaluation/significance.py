@@ -167,8 +167,7 @@ def _block_length(influence: FloatArray, block: int | None) -> int:
 
 
 def politis_white(series: FloatArray) -> float:
-    """Return the automatic mean block length of the stationary bootstrap of the mean of a series `[N]`; 1 if no
-    autocorrelation is significant.
+    """Return a mean block length of the stationary bootstrap of a series `[N]`, 1 without significant autocorrelation.
 
     Politis & White (2004), corrected by Patton, Politis & White (2009): (2 G^2 / D)^(1/3) N^(1/3) with D = 2 g(0)^2,
     where G and g(0) are sums of |k| R(k) and R(k) over lags k from -2 m to 2 m under the flat-top window, and m is the

@@ -67,13 +67,9 @@ def score_words(
 ) -> WordScores:
     """Return the scores of words.
 
-    rule: the rule that turns a word into tokens.
-    keep_punctuation: whether tokens of punctuation are kept.
-    entropy: whether the entropy is computed, from whole distributions.
-    add_end: whether the last word of a sentence has the surprisal of `</s>`.
-    across: whether contexts continue from each sentence of an item to the next.
-    Raises UserError for `across` if the model reads single sentences, and for `<s>` and `</s>` as words, naming the
-    row.
+    rule: the rule that turns a word into tokens. entropy: whether it is computed, from whole distributions. add_end:
+    whether the last word of a sentence has the surprisal of `</s>`. across: whether contexts continue from each
+    sentence of an item to the next, which a model of single sentences cannot.
     """
     model, form, name = scoring
     vocabulary, spaced = form.vocabulary, form.chars or form.subwords is not None
@@ -120,9 +116,7 @@ def score_words(
 def _text(
     form: TextForm, units: list[list[str]], is_end: Mask, segments: IntArray, items: IntArray, across: bool
 ) -> Split:
-    """Return the text of units. is_end: `[N]`, whether a token ends a unit that is not a word. segments, items: their
-    first tokens.
-    """
+    """Return the text of units. is_end: `[N]`, tokens that end a unit of no word. segments, items: first tokens."""
     vocabulary = form.vocabulary
     flat = [token for unit in units for token in unit]
     ids = np.full(len(is_end), vocabulary.unk if vocabulary.eos is None else vocabulary.eos)

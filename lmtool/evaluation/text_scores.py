@@ -83,11 +83,8 @@ class TextsScorer:
     """
 
     def __init__(self, *models: ScoringModel, across: bool = False, one_text: bool = False) -> None:
-        """models: one or two; the second is of general text. across: whether contexts cross the sentences of a text; if
-        not, each sentence is read alone. one_text: whether contexts also cross the texts, over all blocks in order.
-
-        Raises UserError for a model with a cache, for two models that tokenize differently, and for `across` if each
-        model reads single sentences.
+        """models: one or two, which tokenize alike and have no cache; the second is of general text. across: whether
+        contexts cross the sentences of a text. one_text: whether they also cross the texts, over all blocks in order.
         """
         for each in models:
             require_no_cache(each.model, each.name)
@@ -176,9 +173,7 @@ def perplexities(rows: Rows, log_prob: str = "log_prob") -> FloatArray:
 
 
 def differences(rows: Rows) -> FloatArray:
-    """Return the first model's cross-entropy minus the second's, in nats per token; nan for a text without tokens, and
-    for one to which both models give probability 0.
-    """
+    """Return the first model's cross-entropy minus the second's, in nats per token; nan if neither has one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
@@ -190,8 +185,7 @@ def log_weights(rows: Rows) -> FloatArray:
 
 def criterion(rows: Rows, max_oov: float | None = None, noise: np.random.Generator | None = None) -> FloatArray:
     """Return the criterion of selection, the lower the better: the perplexity, the difference with two models, or minus
-    the log weight with hashed n-grams; nan for a text without tokens, and for one with a larger share of OOVs than
-    max_oov.
+    the log weight with hashed n-grams; nan for a text without tokens or with a larger share of OOVs than max_oov.
 
     With noise, it is minus the log weight and Gumbel noise: the k lowest rows are then a sample without replacement, in
     which each text is drawn with a probability proportional to its weight (Gumbel top-k; Xie et al. 2023).
@@ -240,10 +234,9 @@ class ScoreJournal:
     @contextmanager
     def open(cls, folder: Path, identity: object, dtype: np.dtype[Any], on_error: str = STOP) -> Iterator[ScoreJournal]:
         """Open the journal of a folder, which this process locks until the block ends; then the folder is removed, or,
-        after an error, left unchanged if it has rows from which work can be resumed.
+        after an error, left if it has rows from which work can be resumed. Rows of other work are dropped.
 
-        identity: plain values that are equal if and only if the work can be resumed; None if it cannot. Rows of other
-        work are dropped. Raises UserError if another process holds the folder.
+        identity: plain values that are equal if and only if the work can be resumed; None if it cannot.
         """
         kept = True
         with folder_lock(folder):
@@ -295,9 +288,7 @@ class ScoreJournal:
         self._saved = time.monotonic()
 
     def kept(self, rows: Rows, errors: list[str | None]) -> tuple[Mask, Rows, list[str | None]]:
-        """Return the records that have a row in tables, `[M]`, and their rows and errors; with NULL, all records have
-        one.
-        """
+        """Return the records that have a row in tables, `[M]` (with NULL, all), and their rows and errors."""
         faulty = rows["tokens"] == FAULTY
         chosen = ~faulty | (self.faults.on_error != SKIP)
         if not faulty.any():  # nearly all blocks: no row is copied

@@ -55,9 +55,7 @@ class Tokens:
 
     @property
     def oov_known(self) -> bool:
-        """Whether words outside the vocabulary are known: in a file of another program, the vocabulary is the words of
-        its text.
-        """
+        """Whether OOVs are known: in a file of another program, the vocabulary is the words of its text."""
         return self.words[-1] == BOS
 
     @cached_property
@@ -115,9 +113,7 @@ class TokenScores:
     dynamic: bool = False
 
     def mixed(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
-        """Return the scores `[N]` of a mixture of these and others. fitted: what was fitted on the text for the
-        mixture.
-        """
+        """Return the scores `[N]` of a mixture of these and others. fitted: what was fitted for it on the text."""
         each = [self, *others]
         return replace(
             self,
@@ -131,7 +127,7 @@ class TokenScores:
         )
 
     def save(self, path: Path) -> None:
-        """Write the file, completely or not at all. Raises UserError if it cannot be written."""
+        """Write the file, completely or not at all."""
         words = np.frombuffer("\0".join(self.tokens.words).encode(), dtype=np.uint8)
         parts = {
             "log_prob": self.log_prob,
@@ -149,7 +145,7 @@ class TokenScores:
 
     @classmethod
     def open(cls, path: Path) -> TokenScores:
-        """Read a file of scores. Raises UserError if it is missing, damaged, or another kind of file."""
+        """Read a file of scores."""
         try:
             with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:

@@ -49,9 +49,9 @@ class FittedMixture:
 
 
 def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary) -> MixedModel:
-    """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
+    """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache. mixture: as in FittedMixture.
 
-    mixture: as in FittedMixture and run.json. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
+    Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
     """
     tokens = vocabulary.special_tokens
     method = mixture["method"]

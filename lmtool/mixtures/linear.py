@@ -77,8 +77,7 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
 def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Fit:
     """Return weights `[K, M]` by EM, separately for each of K = `count` classes.
 
-    log_prob: natural log-probabilities, `[M, N]`. classes: `[N]`. A class without tokens gets the weights fitted on all
-    tokens.
+    log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens gets the weights fitted on all tokens.
     """
     whole = fit_weights(log_prob)
     weights = np.tile(whole.weights, (count, 1))
@@ -100,8 +99,7 @@ def classes_of_text(classifier: LanguageModel, text: Split, first: int = 0, last
 def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
     """Return the part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
 
-    special_tokens: for contexts across sentences; a member that reads single sentences gets `<s>` in place of all words
-    before its sentence.
+    special_tokens: for contexts across sentences; a member of single sentences gets `<s>` for words before its own.
     """
     size, missing = member.context_size, (member.context_size or 0) - contexts.shape[1]
     if missing > 0:  # contexts of an unbounded member, all of them short
@@ -152,9 +150,7 @@ class MixedModel(LanguageModel):
         special_tokens: SpecialTokens | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> None:
-        """special_tokens: needed if some members read across sentences. shape: the shape of the weights, by default
-        `[M]`.
-        """
+        """special_tokens: needed if some members read across sentences. shape: of the weights, by default `[M]`."""
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
         where, shape = f"{type(self).__name__}: weights", shape or (len(members),)

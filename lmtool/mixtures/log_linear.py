@@ -27,8 +27,7 @@ Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
 
-    A word to which a member with a weight above 0 gives probability 0 has probability 0; if this holds for all words,
-    the distribution is uniform.
+    A word to which a member with a weight above 0 gives probability 0 has 0; if all words have, all are equally likely.
     """
     used = weights > 0
     return log_softmax(np.tensordot(weights[used], log_dist[used], axes=1))

@@ -26,7 +26,7 @@ from lmtool.mixtures.linear import checked_weights, mix
 from lmtool.mixtures.vocabularies import shares_of_unk
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
-from lmtool.ngram.query.sums import checked_sums, with_new_backoffs
+from lmtool.ngram.query.sums import check_sums, recompute_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.arrays import FloatArray, IntArray
@@ -68,9 +68,9 @@ def mix_static(
         unseen=float(mix(np.array([[member.table.unseen] for member in members]), shares)[0]),
         suffix_closed=all(bool((nodes >= 0).all()) for nodes in suffix),
     )
-    mixed = with_new_backoffs(table, suffix)
+    mixed = recompute_backoffs(table, suffix)
     normalized = all(model.normalized for model in models)
-    return mixed if normalized else checked_sums(mixed, vocabulary.eos)[0]
+    return mixed if normalized else check_sums(mixed, vocabulary.eos)[0]
 
 
 def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:

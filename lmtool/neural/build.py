@@ -23,8 +23,7 @@ def build_neural(
 ) -> NeuralModel:
     """Build the model of the settings on the CPU, with weights from torch's random state.
 
-    tree: over the words that can be predicted, for an output layer that needs one. Raises UserError if settings
-    contradict each other or the vocabulary, or memory is insufficient.
+    tree: over the words that can be predicted, for an output layer that needs one.
     """
     tied = is_tied(model, output)
     if output.needs_tree and tree is None:

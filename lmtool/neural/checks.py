@@ -97,10 +97,7 @@ def all_below(ids: Any, count: int) -> bool:
 
 
 def require_counts(where: str, counts: object, words: int | None = None) -> Tensor:
-    """Return counts of words, float64 `[O]`, from a tensor, an array or a list of finite numbers of 0 or more.
-
-    words: O, if known. Raises ValueError for others.
-    """
+    """Return counts of words, float64 `[O]`, finite and 0 or more, from a tensor, array or list. words: O, if known."""
     given = counts if isinstance(counts, Tensor) else as_array(where, counts)
     number = isinstance(given, Tensor) or given.dtype.kind in "iuf"
     if not number or given.ndim != 1 or not len(given) or words not in (None, len(given)):

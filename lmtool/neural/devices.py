@@ -22,8 +22,7 @@ MIN_BF16_SPEEDUP = 1.5  # over fp32, for choosing bf16: weights and hidden state
 
 @contextmanager
 def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """While the block runs, make results of a GPU repeatable to the bit, if wanted; those of a CPU are, with equal
-    threads.
+    """While the block runs, make results of a GPU repeatable to the bit, if wanted (a CPU's are, by equal threads).
 
     Uses torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation without a
     deterministic form raises RuntimeError. choose_device has configured cuBLAS before.
@@ -46,9 +45,8 @@ def choose_device(name: str) -> torch.device:
     """Return the device of a setting; auto: cuda if available, else cpu. Raises UserError for an unavailable device.
 
     Each of several processes that torchrun started on one machine gets the cuda device of its local rank. For cuda,
-    CUBLAS_WORKSPACE_CONFIG is set unless it is already: torch reads it only at the first product of a process, which
-    may be long before a training that must be repeatable. cuDNN, which runs recurrent cells, rounds to TF32 by default:
-    not here, as products are in fp32 or bf16.
+    CUBLAS_WORKSPACE_CONFIG is set unless it is already, as torch reads it at a process's first product. cuDNN, which
+    runs recurrent cells, rounds to TF32 by default: not here, as products are in fp32 or bf16.
     """
     if torch.cuda.is_available() and name != "cpu":
         torch.backends.cudnn.allow_tf32 = False
@@ -71,9 +69,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def fits_dense(device: torch.device, numbers: int) -> bool:
-    """Return whether tables of this number of float32 weights, with dense gradients and two numbers of optimizer state
-    for each, fit into half of a GPU's free memory; True on a CPU.
-    """
+    """Return whether tables of float32 numbers, dense gradients and optimizer state fit into half a GPU's memory."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.training import Precision
+from lmtool.config.verbs import Likeness
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -30,6 +31,7 @@ from lmtool.system.arrays import FloatArray, IntArray, in_chunks, rows_at_once, 
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
 CONTEXTS_PER_CHUNK = 1024  # contexts scored at once
+CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, without their distributions
 Rows = npt.NDArray[np.float32]
 
 
@@ -216,20 +218,13 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.output.self_normalized
 
     def log_z(self, contexts: IntArray) -> FloatArray:
-        """Return the log-sum-exp of the unnormalized scores of all words after contexts `[N, C]`, `[N]` in float64.
-
-        Raises UserError unless the output layer is self-normalized.
-        """
+        """Return the log-sum-exp of all unnormalized scores after contexts `[N, C]`, `[N]`, if self-normalized."""
         if not self.self_normalized:
             return super().log_z(contexts)
         return self._in_chunks("log_z", self.output.log_partition, contexts)
 
     def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return scores of targets `[N]` after contexts `[N, C]`, `[N]` in float64: log p without the sum over all
-        words.
-
-        Raises UserError unless the output layer is self-normalized.
-        """
+        """Return scores of targets `[N]` after contexts `[N, C]`, as LanguageModel does, if self-normalized."""
         if not self.self_normalized:
             return super().unnormalized_log_prob(contexts, targets)
         return self._in_chunks("unnormalized_log_prob", self.output.unnormalized_log_prob, contexts, targets=targets)
@@ -279,3 +274,45 @@ class NeuralModel(nn.Module, LanguageModel):
                     found = np.empty((size, *part.shape[1:]), part.dtype)
                 found[rows] = part
         return found
+
+
+def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
+    """Return at most `top` words most similar to a word by vectors `[W, D]`, most similar first, and the similarities.
+
+    A vector of length 0 has cosine 0 with all others. Raises ValueError for a word without a vector and a top below 1.
+    """
+    if not 0 <= word < len(vectors) or top < 1:
+        wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
+        raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
+    similarity = (vectors @ vectors[word]).astype(np.float64)
+    if by is Likeness.cosine:
+        lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
+        product = lengths * lengths[word]
+        similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)
+    similarity[word] = -np.inf
+    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - 1)]
+    return ids, similarity[ids]
+
+
+@torch.no_grad()
+def word_representations(model: NeuralModel, split: Split | None) -> Rows:
+    """Return a vector for each word that can be predicted, to group similar words; the model is on the CPU.
+
+    With a split: the mean hidden state `[O, D]` before the word (Mnih & Hinton 2009, section 4), over all positions for
+    a word that does not occur. None: the word's embedding, `[O, E]`.
+    """
+    vectors = model.encoder.embedding.weight[:-1]
+    if split is None:
+        return vectors.numpy().copy()
+    model.eval()
+    words = len(vectors)
+    total = torch.zeros(words, model.encoder.output_dim)
+    count = torch.zeros(words)
+    split = split.as_stream(model.across_sentences)
+    for part in in_chunks(split.tokens, CONTEXTS_PER_BATCH):
+        ids = torch.from_numpy(split.ids[part].astype(np.int64))
+        total.index_add_(0, ids, torch.from_numpy(model.hidden_text(split, part.start, part.stop)))
+        count += ids.bincount(minlength=words)
+    mean = total / count.clamp(min=1)[:, None]
+    mean[count == 0] = total.sum(0) / count.sum()
+    return mean.numpy()

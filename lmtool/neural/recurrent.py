@@ -72,9 +72,7 @@ class RecurrentModel(NeuralModel):
         return loss if penalty is None else loss + (penalty - penalty.detach())
 
     def read_tokens(self, text: Split, tokens: IntArray, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return hidden states with gradients, targets and the state, as NeuralModel.read_tokens; from no state, the
-        rows are read as if a text began at each.
-        """
+        """Return the same as NeuralModel.read_tokens; from no state, rows are read as if a text began at each."""
         words, targets = text.as_stream(self.across_sentences).windows(tokens.ravel(), 1)
         words = words.reshape(tokens.shape)
         if state is None:

@@ -56,9 +56,7 @@ def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
 
 
 def log_sum_exp_by_group(values: Tensor, groups: Tensor, count: int) -> Tensor:
-    """Return the log-sum-exp of the columns of values `[B, N]` with the same number in groups `[N]`, 0 to count - 1:
-    `[B, count]`.
-    """
+    """Return the log-sum-exp of columns of values `[B, N]` by their numbers in groups `[N]`: `[B, count]`."""
     shape = len(values), count
     largest = values.new_full(shape, -torch.inf).scatter_reduce_(1, groups.expand_as(values), values, "amax")
     return largest + values.new_zeros(shape).index_add_(1, groups, (values - largest[:, groups]).exp()).log()

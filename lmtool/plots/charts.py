@@ -7,15 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lmtool.plots.axes import (
+from lmtool.plots.style import (
+    INK,
+    LIGHT,
+    MARKERS,
+    MUTED,
+    SERIES,
     SETTINGS_RATIO,
     VALUE_RATIO,
+    WIDTH,
     name_at_right,
+    new_figure,
     number_axis,
     perplexity_text,
+    set_title,
+    shortened,
     top_of,
 )
-from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title, shortened
 from lmtool.system.arrays import decimal
 
 if TYPE_CHECKING:
@@ -70,9 +78,7 @@ MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its numbe
 
 
 def weight_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
-    """Draw the weights `[K, M]` of M members as a bar for each of K classes of contexts, by the number of words seen;
-    K is 1 if the weights do not depend on the context.
-    """
+    """Draw weights `[K, M]` of M members as a bar for each of K classes of contexts, by the number of words seen."""
     with new_figure(WIDTH, 0.77 + max(0.3 * len(table), 0.18 * len(names)), names) as figure:
         axes = figure.add_subplot()
         left, bars = [0.0] * len(table), []
@@ -142,9 +148,7 @@ def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
 
 
 def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: the name of the
-    metric.
-    """
+    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings."""
     axes = line_settings(jobs)
     if axes is not None:
         return _lines(jobs, *axes, metric)

@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import VALUE_RATIO, name_at_right, number_axis, perplexity_text, top_of
-from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure, set_title
+from lmtool.plots.style import (
+    MARKERS,
+    MUTED,
+    SERIES,
+    VALUE_RATIO,
+    WIDTH,
+    name_at_right,
+    new_figure,
+    number_axis,
+    perplexity_text,
+    set_title,
+    top_of,
+)
 from lmtool.system.files import read_json_lines
 from lmtool.system.schemas import METRICS
 

@@ -1,4 +1,4 @@
-"""Colors and sizes of all pictures, and their conversion to PNG and SVG.
+"""Colors, sizes, fonts and axes of all pictures, and their conversion to PNG and SVG.
 
 A picture is drawn once, in the light colors. In the SVG each color becomes a CSS variable, so that a page shows the
 same picture on a light and on a dark background.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import re
+import unicodedata
 import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import regex
+
 from lmtool.errors import escape_controls
-from lmtool.plots.fonts import DEFAULT, families
 from lmtool.system.files import atomic_write
-from lmtool.system.terminal import letters_of
+from lmtool.system.terminal import letters_of, note_once
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,11 +48,19 @@ SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 LTR = "\u200e"  # before a text of several parts, so that they stand from left to right, whatever their script
 DPI = 150  # of PNG; characters are slightly narrower or wider at other resolutions
+DEFAULT = "DejaVu Sans"  # font that comes with matplotlib
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
+MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
+SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
+VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
+MAX = 1e250  # maximum value of an axis; beyond it margins and ticks overflow
+OUTLIER = 100.0  # multiple of the median; larger values are drawn at the top of the picture
 
 # Its first import reports that it lists the fonts, and the path if the home folder is read-only: useless to a user.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
+# A base and its marks must be drawn by one font; some of their code points are never drawn.
+_DRAWN = regex.compile(r"[^\p{Default_Ignorable_Code_Point}\p{C}\p{Z}]")
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {
     "font.size": 9,
@@ -88,10 +100,7 @@ def _look(**more: Any) -> Iterator[None]:
 
 @contextmanager
 def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
-    """Yield a figure of a size in inches, with the common colors and sizes, to draw on within the block.
-
-    texts: the drawn texts that may have characters of any script.
-    """
+    """Yield a figure of a size in inches to draw on, with the common looks. texts: drawn texts of any script."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -128,7 +137,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG, completely or not at all. Raises UserError if it cannot be written."""
+    """Write a figure as a PNG, completely or not at all."""
     picture = as_png(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
@@ -164,3 +173,97 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
         "aria-label": escape_controls(description),
     }
     return ET.tostring(root, encoding="unicode")
+
+
+def families(texts: Iterable[str]) -> list[str]:
+    """Return the default font and installed fonts, Noto's first, that have its missing letters; note what none has."""
+    from matplotlib import font_manager
+
+    manager, found = font_manager.fontManager, [DEFAULT]
+    missing = {letter for letter in letters_of("\n".join(texts)) if _DRAWN.search(letter)}
+    # Han characters differ by country; kana and hangul indicate which.
+    country = "JP" if any(regex.search(r"[\p{Hiragana}\p{Katakana}]", letter) for letter in missing) else "SC"
+    country = "KR" if any(regex.search(r"\p{Hangul}", letter) for letter in missing) else country
+    _cover(missing, [entry for entry in manager.ttflist if entry.name == DEFAULT], country)
+    found += _cover(missing, manager.ttflist, country)
+    if missing:  # matplotlib's list of fonts is not updated when fonts are installed
+        for path in set(font_manager.findSystemFonts()) - {entry.fname for entry in manager.ttflist}:
+            with suppress(NotImplementedError, OSError, RuntimeError):  # a font that matplotlib cannot draw
+                manager.addfont(path)
+        found += _cover(missing, manager.ttflist, country)
+    if missing:
+        drawn = [_DRAWN.findall(letter)[0] for letter in missing]
+        common = regex.compile(r"\p{Common}")
+        scripts = {"symbols" if common.match(a) else unicodedata.name(a, "UNKNOWN").split()[0] for a in drawn}
+        note_once(
+            f"pictures show boxes for letters that no installed font has ({', '.join(sorted(scripts)[:5])}): install a "
+            "font of the script, e.g. of https://fonts.google.com/noto; Debian and Ubuntu have the packages "
+            "fonts-noto-core, fonts-noto-cjk (Chinese, Japanese, Korean) and fonts-symbola (emoji)"
+        )
+    return found
+
+
+def _cover(missing: set[str], entries: Iterable[Any], country: str) -> list[str]:
+    """Return families with some of the missing characters, that with most first; remove these from `missing`."""
+    from matplotlib.ft2font import FT2Font
+
+    have: dict[str, set[str]] = {}
+    for entry in entries if missing else ():
+        if "last resort" not in entry.name.lower():  # draws a box for each character
+            with suppress(OSError, RuntimeError):  # a font that no longer exists
+                font = FT2Font(entry.fname)  # all faces of a collection have the same characters
+                drawn = {each for each in missing if all(map(font.get_char_index, map(ord, _DRAWN.findall(each))))}
+                have.setdefault(entry.name, set()).update(drawn)
+
+    def rank(name: str) -> tuple[bool, int, bool, bool, str]:
+        return not name.startswith("Noto Sans"), -len(have[name] & missing), "Mono" in name, country not in name, name
+
+    found = []
+    while useful := [name for name, letters in have.items() if letters & missing]:
+        found.append(min(useful, key=rank))
+        missing -= have[found[-1]]
+    return found
+
+
+def perplexity_text(value: float) -> str:
+    """Return a perplexity with the digits that can be distinguished in a chart."""
+    if value >= 1e6:
+        return f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def top_of(values: Sequence[float]) -> float:
+    """Return the upper end of an axis: the largest value that is at most OUTLIER times the median."""
+    limit = OUTLIER * float(np.median(values))
+    return max((value for value in values if value <= limit), default=max(values))
+
+
+def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: float = math.inf) -> bool:
+    """Scale the axis `x` or `y` for values, with a margin; return whether it is logarithmic.
+
+    log_ratio: minimum ratio of the largest value to the smallest, above 0, for a log axis.
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = max(min(values), -MAX), min(max(values), MAX)
+    log = low > 0 and high > log_ratio * low
+    if log:
+        margin = (high / low) ** MARGIN
+        low, high = low / margin, high * margin
+        axes.set(**{f"{which}scale": "log"})
+        steps = (1,) if high > 1000 * low else (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 4, 5, 7)
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_minor_locator(NullLocator())
+    else:
+        margin = MARGIN * (high - low) or max(abs(high) * MARGIN, 1e-9)
+        low, high = low - margin, high + margin
+    axes.set(**{f"{which}lim": (low, high)})
+    axis.set_major_formatter("{x:,.7g}")
+    return log
+
+
+def name_at_right(figure: Any, drawn: Sequence[Any]) -> None:
+    """Write the labels of lines or bars, in their colors, at the right of a figure."""
+    names = [shortened(figure, each.get_label()) for each in drawn]
+    figure.legend(drawn, names, loc="outside right center", frameon=False, handlelength=1, labelcolor="linecolor")

@@ -79,8 +79,7 @@ def label_corners(
 ) -> list[FloatArray | None]:
     """Return the lower left corner `[2]` of each label; None if it would overlap a label or dot, or lie outside.
 
-    dots: `[n, 2]`, the most important first. sizes: widths and heights `[n, 2]`. area: left, bottom, right, top. All in
-    the same unit, e.g. points.
+    dots: `[n, 2]`, the most important first. sizes: widths and heights `[n, 2]`. area: left, bottom, right, top.
     """
     lows, highs = list(dots - DOT_RADIUS), list(dots + DOT_RADIUS)  # opposite corners of the occupied areas
     places: list[FloatArray | None] = []
@@ -98,9 +97,7 @@ def label_corners(
 
 
 def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str] | None) -> Figure:
-    """Draw a map of words. points: `[n, 2]`, most important words first. labels: labels of the axes; None if only
-    distances have a meaning.
-    """
+    """Draw a map of words at points `[n, 2]`, most important first. labels: of the axes; None if these mean nothing."""
     with new_figure(WIDTH, HEIGHT, words) as figure:
         axes = figure.add_subplot()
         axes.set_aspect("equal", adjustable="datalim")

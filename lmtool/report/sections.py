@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import perplexity_text, top_of
 from lmtool.plots.charts import (
     SEED,
     Dot,
@@ -22,6 +21,7 @@ from lmtool.plots.charts import (
     weight_bars,
 )
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
+from lmtool.plots.style import perplexity_text, top_of
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table

@@ -16,7 +16,7 @@ import numpy as np
 from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.config.settings import option_origins
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import limited
+from lmtool.data.derived_corpus import limit_words
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import absolute
 from lmtool.data.store import Store
@@ -99,7 +99,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
             store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
     corpus, words = Corpus(store), run.folder / VOCABULARY
     if corpus.fingerprint != run.store_fingerprint and words.is_file():  # the run may have limit_vocabulary
-        corpus = limited(corpus, load_vocabulary(words).words)
+        corpus = limit_words(corpus, load_vocabulary(words).words)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()
         raise UserError(f"{corpus.path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")

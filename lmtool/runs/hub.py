@@ -28,8 +28,7 @@ REASONS = {  # by the names of huggingface_hub's exceptions; the first match is 
 
 
 def local_run(name: str) -> str:
-    """Return a run's folder: for hub:NAME, the folder of its copy, into which new files are downloaded; else the name
-    itself.
+    """Return a run's folder: for hub:NAME, the folder of its copy, into which new files are downloaded.
 
     Only the files of a run are downloaded, and verified by the checksums in its run.json.
     """

@@ -78,8 +78,8 @@ def load_named(run: str | None, arpa: str | None, device: str) -> TextModel:
 
 
 def load_each(config: SeveralModelsConfig) -> Iterator[tuple[str, TextModel]]:
-    """Load the models of run=, arpa= or runs=, one after the other, each with a name: the last part of its path, or the
-    path if last parts are equal. The words of all models are in lower case if the settings require it.
+    """Load the models of run=, arpa= or runs= one by one, each with a name: the last part of its path, or the path if
+    last parts are equal. The words of all models are in lower case if the settings require it.
     """
     short = [_short_name(path) for path in config.runs or ()]
     names = dict(zip(config.runs or (), short if len(set(short)) == len(short) else config.runs or (), strict=True))
@@ -98,10 +98,7 @@ def _short_name(path: str) -> str:
 
 
 def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
-    """Return the rules that split the run's data into words.
-
-    Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
-    """
+    """Return the rules that split the run's data into words."""
     if not run.config.get("data"):  # the run is a mixture of ARPA files
         return TextForm(vocabulary)
     data = run.settings("data")
@@ -170,9 +167,7 @@ def load_model(
 def load_member(
     name: str, known: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
 ) -> tuple[LanguageModel, Vocabulary]:
-    """Load the model of a run folder or an ARPA file with its words. known: a vocabulary that may be equal to the
-    run's.
-    """
+    """Load the model of a run folder or an ARPA file with its words. known: a vocabulary that may be the run's."""
     if Path(name).is_file():
         arpa = load_arpa(name)
         return arpa.model, arpa.vocabulary
@@ -187,8 +182,7 @@ def tree_words(corpus: Corpus) -> TreeWords:
     vocabulary = corpus.vocabulary
 
     def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:
-        from lmtool.neural.model import NeuralModel
-        from lmtool.neural.word_vectors import word_representations
+        from lmtool.neural.model import NeuralModel, word_representations
 
         run = Run.open(Path(local_run(path)))
         if run.vocabulary_fingerprint != vocabulary.fingerprint():

@@ -33,9 +33,7 @@ def save_request(folder: Path, request: Request, name: str = BEGUN) -> None:
 
 
 def saved_request(folder: Path) -> Request:
-    """Read the last accepted request of the training in a run folder; if it ended before one was accepted, the only
-    request.
-    """
+    """Read the last accepted request of the training in a run folder; if none was accepted, the only request."""
     path = next((each for each in (folder / BEGUN, folder / ".hydra" / REQUEST) if each.is_file()), None)
     finished = (folder / "run.json").is_file() and (path is None or path.name == REQUEST)
     if finished and Run.open(folder).config.get("quantize") is not None:
@@ -60,7 +58,6 @@ def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) 
     """Restore the values that a training was started with, except those of given keys: YAML files may have changed.
 
     config: the settings of a training, changed in place. before: plain values of the settings it was started with.
-    Raises UserError if they were written by another version with different settings.
     """
     named = set(given)
     if named & {"training.epochs", "training.steps"}:
@@ -83,8 +80,7 @@ def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
     """Compare the settings that a training was started with to the current ones; return notes about allowed changes.
 
-    The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
-    for any other change.
+    The data may have another name if the store has the same fingerprint. Any other change is a UserError.
     """
     old, new = flatten(before), flatten(now)
     free = {*FREE, *(key for key in (*old, *new) if key.split(".")[0] == "data")}

@@ -70,10 +70,7 @@ class Run:
         return saved_settings(saved, group, self.origins)
 
     def require_whole(self, *names: str) -> None:
-        """Raise UserError if a file of the run is not the one described by run.json.
-
-        names: the files to check; none may be missing. By default, all files that exist.
-        """
+        """Raise UserError unless files of the run, by default all that exist, are those described by run.json."""
         for name in names or self.checksums:
             path = self.folder / name
             if names and not path.is_file():
@@ -90,7 +87,7 @@ class Run:
     def save(self, *, unfinished: bool = False) -> None:
         """Write run.json, which completes the folder, with checksums of the files beside it.
 
-        unfinished: whether to leave out checksums of the model's files, which a training is about to change.
+        unfinished: whether to leave out those of the model's files, which a training is about to change.
         """
         model = self.files_of_model()
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *model)]
@@ -157,8 +154,7 @@ def text_key(fingerprint: str) -> str:
 def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...]:
     """Return the parts of a run's model that were fitted or chosen on a split or on the same tokens as a text.
 
-    path: a run folder; other files give an empty result. split: its name, or None for free text. fingerprint: the
-    fingerprint of the tokens.
+    path: a run folder, or another file, for nothing. split: None for free text. fingerprint: of the tokens.
     """
     if not (path / "run.json").is_file():
         return ()
@@ -167,9 +163,7 @@ def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...
 
 
 def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
-    """Return a note if a split favors some models, else nothing. found: the parts fitted or chosen on the split, by
-    model.
-    """
+    """Return a note if a split favors some models. found: the parts fitted or chosen on the split, by model."""
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
     other = "valid" if split == "test" else "test"
     remedy = f"use a split that was not, e.g. split={other}" if split in SPLITS else "use a text that was not"

@@ -31,10 +31,7 @@ SCALE = ".row_scale"  # suffix of the names of row scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
-    """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
-
-    bits: None for float32; 16 or 8 as in `quantized`.
-    """
+    """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantized`."""
     tensors, tied = _arrays_of(model, bits)
     with atomic_write(path) as temporary:
         write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
@@ -62,8 +59,8 @@ def export_weights(
 def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
     """Quantize the float32 matrices among tensors; all others stay unchanged.
 
-    bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name plus `.row_scale`, by
-    which row r is multiplied: its largest absolute value over 127.
+    bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name
+    plus `.row_scale`, by which row r is multiplied: its largest absolute value over 127.
     """
     small: dict[str, Array] = {}
     for name, values in tensors.items():
@@ -118,10 +115,7 @@ def write_tensors(tensors: dict[str, Array], path: Path, notes: dict[str, str]) 
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """Verify a safetensors file and read its arrays and notes.
-
-    Raises ValueError, SafetensorError or OSError if it is damaged.
-    """
+    """Verify a safetensors file and read its arrays and notes."""
     verify(path)
     with safe_open(path, framework="np") as file:  # memory-maps the file
         notes = dict(file.metadata() or {})

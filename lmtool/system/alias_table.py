@@ -21,8 +21,7 @@ def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64
 
 @njit(cache=True, nogil=True)
 def _fill(scaled: Any, alias: Any) -> None:
-    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; the remainder of each place, up to 1, goes to its
-    alias.
+    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; what a place lacks to 1 goes to its alias.
 
     Two stacks, of places below 1 and of others: each step fills one place for good, so W steps suffice. The plain form
     looks for the smallest and the largest place in each step, W^2 in all.
@@ -76,10 +75,7 @@ class AliasTable:
     """
 
     def __init__(self, probability: npt.NDArray[np.float64]) -> None:
-        """probability: `[W]`, each 0 or more, with a positive sum, which need not be 1; W less than 2^31.
-
-        Raises ValueError for other probabilities.
-        """
+        """probability: `[W]`, each 0 or more, with a positive sum, which need not be 1; W less than 2^31."""
         if not (probability >= 0).all() or not 0 < probability.sum() < np.inf:
             raise ValueError("probabilities must be finite, 0 or more, and not all 0")
         size = len(probability)

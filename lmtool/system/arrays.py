@@ -29,9 +29,7 @@ def in_chunks(count: int, size: int) -> Iterator[slice]:
 
 
 def rows_at_once(width: int, most: int) -> int:
-    """Return the number of rows of `width` numbers that may exist at once: `most`, or as many as NUMBERS_AT_ONCE
-    allows.
-    """
+    """Return the number of rows of `width` numbers that may exist at once: `most`, or fewer by NUMBERS_AT_ONCE."""
     return max(1, min(most, NUMBERS_AT_ONCE // max(1, width)))
 
 
@@ -44,9 +42,7 @@ def as_array(where: str, value: object) -> npt.NDArray[Any]:
 
 
 def described(value: Any) -> str:
-    """Return the dtype and shape of an array or tensor, with its layout and device unless they are the usual ones; the
-    type of anything else. For messages.
-    """
+    """Describe an array or tensor for messages: dtype, shape, unusual layout and device; else the type."""
     if isinstance(value, type) or not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return f"a {type(value).__name__}"
     layout, device = str(getattr(value, "layout", "torch.strided")), str(getattr(value, "device", "cpu"))
@@ -67,12 +63,11 @@ def out_of_range(low: int, high: int) -> str:
 
 
 def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: int | None = None) -> IntArray:
-    """Return an argument that holds ids as int64, in C order and writable.
+    """Return an argument that holds ids as int64, in C order and writable; raise ValueError if it does not.
 
     value: an array of any integer dtype, a tensor on the CPU or a list. where: its name in messages, e.g.
     "NgramModel.log_prob: contexts". shape: the size of each dimension, a letter for any size. below: upper limit of all
-    numbers; all must be 0 or more. Raises ValueError, saying what it must be and what it is, for another shape or dtype
-    and for numbers out of range.
+    numbers; all must be 0 or more.
     """
     array = as_array(where, value)
     ids = "" if below is None else f" from 0 to {below - 1:,}"
@@ -89,10 +84,7 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
 
 
 def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:
-    """Return the starts of sentences, int64 `[S + 1]`, ascending from 0 to N, the number of tokens.
-
-    Raises ValueError for another shape, type or order.
-    """
+    """Return the starts of sentences, int64 `[S + 1]`, ascending from 0 to N; raise ValueError for others."""
     offsets = whole_numbers(where, value, ("S + 1",))
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != tokens or (np.diff(offsets) < 0).any():
         raise ValueError(f"{where} must ascend from 0 to {tokens:,}, the number of ids; got {offsets}")
@@ -115,10 +107,9 @@ def logs(where: str, value: Array, most: float = LARGEST_LOG_PROB) -> Array:
 
 
 def word_counts(where: str, value: object, words: int | None = None) -> IntArray:
-    """Return an argument that holds the counts of words, int64 `[W]`.
+    """Return an argument that holds the counts of words, int64 `[W]`; raise ValueError if it does not.
 
-    value: whole numbers in an array, a tensor on the CPU or a list. words: W, if known. Raises ValueError for no words,
-    negative numbers, fractions, NaN and numbers whose sum would not fit an int64, and for another shape.
+    value: whole numbers of 0 or more, whose sum fits, in an array, a tensor on the CPU or a list. words: W, if known.
     """
     array = as_array(where, value)
     shape = "[W], one or more" if words is None else f"[{words}]"

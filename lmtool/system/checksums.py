@@ -27,7 +27,7 @@ class DamagedFile(OSError):
 
 
 def seal(path: Path) -> None:
-    """Write a file's checksum over ZEROS, which the file must contain. Raises OSError if it cannot be written."""
+    """Write a file's checksum over ZEROS, which the file must contain."""
     place, _ = _carried(path)
     digits = _computed(path, place)
     with path.open("r+b") as file:
@@ -46,10 +46,7 @@ def checksum_of(path: Path) -> str:
 
 
 def _verified(path: Path) -> tuple[str, bool]:
-    """Return the checksum of a file, and whether the file carries it.
-
-    A file of more than one block is read once per process unless it changes.
-    """
+    """Return a file's checksum and whether the file has it; one of several blocks is read once unless it changes."""
     about = path.stat()
     stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
     if stamp in _known:

@@ -42,10 +42,7 @@ def unique_tag() -> str:
 
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
-    """Remove the temporary files in a folder that killed processes of this machine have left.
-
-    name: the final name of the file; None for all files.
-    """
+    """Remove temporary files (of `name`, or all) in a folder that killed processes of this machine have left."""
     here = process_tag().partition(".")[0]
     for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
         mark = _TEMPORARY.fullmatch(path.name)
@@ -132,10 +129,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def packed_file(path: Path, name: str | Path) -> Iterator[IO[bytes]]:
-    """Open a file to write, compressed according to the suffix of a name: .gz, .xz, .bz2, .zst, or none of these.
-
-    .gz files have no timestamp, so that the same text gives the same bytes.
-    """
+    """Open a file to write, packed by the suffix of a name: .gz (without a timestamp), .xz, .bz2, .zst, or none."""
     match PurePosixPath(name).suffix:
         case ".gz":
             import gzip
@@ -178,8 +172,7 @@ def make_folder(path: Path) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write an object as indented JSON, completely or not at all, with a checksum as its first entry.
 
-    JSON has no inf and nan: they are written as null, and an entry `not_finite` has their values, e.g. {"perplexity":
-    "inf"}.
+    JSON has no inf and nan: they are null, and an entry `not_finite` has their values, e.g. {"perplexity": "inf"}.
     """
     replaced: dict[str, str] = {}
     value = _finite({key: entry for key, entry in value.items() if key not in (KEY, NOT_FINITE)}, "", replaced)
@@ -202,11 +195,9 @@ def _finite(value: Any, place: str, replaced: dict[str, str]) -> Any:
 
 
 def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None = None) -> Any:
-    """Read JSON and verify its checksum, which is left out of the result. kind: the schema, as in
-    lmtool.system.schemas. version: the required value of the entry `format`.
+    """Read JSON and verify its checksum, which is left out of the result; remedy: the end of any error's message.
 
-    Raises UserError, ending with `remedy`, if the file is missing or damaged, the checksum differs, or it holds
-    something else.
+    kind: the schema, as in lmtool.system.schemas. version: the required value of the entry `format`.
     """
     try:
         value = parsed(path.read_bytes())

@@ -23,10 +23,7 @@ if sys.platform != "win32":
 
 
 def folder_lock(folder: Path, name: str = ".lock") -> AbstractContextManager[None]:
-    """Lock a folder, which is created if it is missing, by the file `name` in it until the block ends.
-
-    Raises UserError if another process, or another block of this one, has locked the folder.
-    """
+    """Lock a folder, made if missing, by the file `name` in it until the block ends; UserError if it is locked."""
 
     def refuse(holder: str) -> None:
         raise UserError(f"{folder} is in use by {holder}: wait until it ends, or choose another folder")
@@ -35,7 +32,7 @@ def folder_lock(folder: Path, name: str = ".lock") -> AbstractContextManager[Non
 
 
 def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Lock a file, through a lock file beside it, as soon as it is free, until the block ends.
+    """Lock a file, by a lock file beside it, as soon as it is free, until the block ends.
 
     waiting: called once, with the holder's name, if it is not free immediately.
     """

@@ -140,10 +140,7 @@ def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
 
 
 def run_pieces(function: Any, arguments: Iterable[Any], total: int, most: int) -> list[Any]:
-    """Return the results of function(*arguments, first, last) over range(total), in at most `most` pieces.
-
-    most: number of pieces that are worth a thread (for the cost of a call see `run`).
-    """
+    """Run function(*arguments, first, last) over range(total), in at most `most` pieces, those worth a thread."""
     pieces = max(1, min(threads(), most))
     return run((function, *arguments, first, last) for first, last in cut_evenly(total, pieces))
 
@@ -253,8 +250,7 @@ Item = TypeVar("Item")
 def read_ahead(items: Iterator[Item], *, waits: bool = True) -> Iterator[Item]:
     """Yield items, which must not be None; a second thread produces the next item while one is in use.
 
-    waits: whether a loop that ends early waits for that thread; False if the next item may never come, e.g. from a
-    pipe.
+    waits: whether a loop that ends early waits for that thread; False if the next item may never come (a pipe).
     """
     asked, made = SimpleQueue[bool](), SimpleQueue[Any]()
 

@@ -184,7 +184,7 @@ def preserve_interrupts() -> Iterator[StopRequest]:
 def defer_signals() -> Iterator[StopRequest]:
     """Note SIGINT (Ctrl-C) and SIGTERM while the block runs; repeating the signal raises Interrupted immediately.
 
-    A different signal does not raise it: torchrun sends SIGTERM after a SIGINT that its processes have also received.
+    A different one does not: torchrun sends SIGTERM after a SIGINT that its processes have also received.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():  # Python delivers signals only to the main thread

@@ -42,10 +42,7 @@ class Batches:
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """batch_size: None for default_batch_size.
-
-        Raises UserError if the context is too long for streaming or the processes cannot share a batch evenly.
-        """
+        """batch_size: None for default_batch_size. Raises UserError if the processes cannot share a batch evenly."""
         batch_size = batch_size or default_batch_size(split.tokens)
         self._split = split
         self.size = min(batch_size, split.tokens)
@@ -156,9 +153,7 @@ class Streams(Batches):
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """rows: B of all processes together. length: T. sentences: the same text, cut where sentences begin, for this
-        share of the batches. Raises UserError if processes cannot share the rows evenly.
-        """
+        """rows: B of all processes. length: T. sentences: the text in sentences, for reset_share of the batches."""
         self._rows, self._length = min(rows, split.tokens), min(length, max(1, split.tokens // min(rows, split.tokens)))
         super().__init__(split, self._rows, 1, seed, device=device, part=part)
         self.size = self._rows * self._length

@@ -48,9 +48,9 @@ def train(
     """Train until the budget is used up; the model then has the weights that were best on valid.
 
     Writes to `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a checkpoint
-    of the same plan to resume from. on_evaluation: called with each of these lines; if it returns True, the training
-    ends as if its budget were used up. Raises UserError if the loss diverges (the best weights so far are kept) or a
-    checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
+    of the same plan. on_evaluation: called with each of these lines; if it returns True, the training ends as if its
+    budget were used up. Raises UserError if the loss diverges (the best weights so far are kept), and Interrupted,
+    after writing a checkpoint, on SIGINT and SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
@@ -260,7 +260,7 @@ class _Training:
         save_state(State(tensors, values), self.out)
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint. Raises UserError if it is of another kind of training."""
+        """Continue from a checkpoint of the same kind of training."""
         values = state.values
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
@@ -308,7 +308,7 @@ class _Training:
         return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}
 
     def _converging(self, loss: float, limit: float = MAX_LOSS, *, step: int | None = None) -> float:
-        """Return a loss that training can recover from. Raises UserError for any other."""
+        """Return a loss that training can recover from; raise UserError for any other."""
         if abs(loss) < limit:
             return loss
         best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step

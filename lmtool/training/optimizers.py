@@ -98,7 +98,7 @@ class Average:
 def renormalize_rows(weight: Tensor, max_norm: float) -> None:
     """Scale rows of weight `[R, H]` with a larger Euclidean norm down to max_norm, like the embeddings of CS287 HW3.
 
-    They end a millionth below it: rounding leaves no row above it, and a second call changes nothing.
+    They end a millionth below it, so that a second call changes nothing.
     """
     norm = torch.linalg.vector_norm(weight, dim=1, keepdim=True, dtype=torch.float64)  # [R, 1]
     weight.mul_(torch.where(norm > max_norm, max_norm * (1 - 1e-6) / norm, 1.0).to(weight.dtype))
@@ -145,8 +145,7 @@ def range_test(
     "Cyclical Learning Rates for Training Neural Networks", section 3.3, here with rates that rise geometrically. Smith
     reads the bounds from the curve; here a tenth of the rate with the lowest smoothed loss is suggested.
 
-    batches: contexts int64 `[B, C]` and targets int64 `[B]`. max_grad_norm: as in training. The result
-    says whether the lowest loss is at an edge of the range or within the noise of single batches.
+    batches: contexts int64 `[B, C]` and targets int64 `[B]`.
     """
     model.train()
     step, rates, losses, smoothed = Step(model, optimizers, max_grad_norm), list[float](), list[float](), list[float]()

@@ -76,11 +76,9 @@ def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds:
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, *, done: float, steps: int, drops: int = 0) -> float:
-    """Return the learning rate of the next step: it rises linearly to `peak` in the warm-up, and then follows the
-    schedule.
+    """Return the learning rate of the next step: it rises linearly to `peak` in the warm-up, then follows the schedule.
 
-    done: used share of the budget. steps: number of steps so far. drops: number of times that lowers_after has been
-    true.
+    done: used share of the budget. steps: number of steps so far. drops: how often lowers_after has been true.
     """
     if done < schedule.warmup:
         return peak * max(done / schedule.warmup, MIN_WARMUP)

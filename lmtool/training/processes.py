@@ -56,9 +56,7 @@ class Processes:
         return math.fsum(self.everything(value)) / self.size
 
     def everything(self, value: Any) -> list[Any]:
-        """Return the value of each process, by rank. It is pickled: safe only because all processes are part of this
-        training.
-        """
+        """Return the value of each process, by rank. Pickled: safe, as all processes are part of this training."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -89,9 +87,7 @@ class Processes:
 
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[Processes]:
-    """Join the processes that torchrun started (given by WORLD_SIZE and RANK) while the block runs, or run as a single
-    process.
-    """
+    """Join the processes that torchrun started (WORLD_SIZE and RANK) while the block runs, or run alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Processes()
@@ -179,10 +175,7 @@ def _rows_and_values(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
-    """Send the rows of all processes to all; return a function that waits and returns the mean gradient, coalesced.
-
-    counts: the number of used rows of each process.
-    """
+    """Send the rows of all processes to all; return a function that waits and returns the mean gradient, coalesced."""
     parts_of: list[list[Tensor]] = []
     works = []
     for part in (rows, values):

@@ -42,10 +42,7 @@ Part = tuple[str, int]  # part of a line and its rank: parts of the highest rank
 
 
 def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Callable[[], None]) -> float:
-    """Return the mean of -log p over a split, in nats; each process scores its share.
-
-    check: called between chunks; may raise.
-    """
+    """Return the mean of -log p over a split, in nats; each process scores its share. check: called between chunks."""
     first, last = processes.share(split.tokens)
     parts = [np.empty(0)]
     for begin in range(first, last, TOKENS_PER_CHUNK):
@@ -57,9 +54,7 @@ def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Cal
 def share_most_likely(
     model: NeuralModel, split: Split | StoredTokens, tokens: int, processes: Processes
 ) -> float | None:
-    """Return the share of evenly spread tokens, or for a recurrent model of the first ones, that are the most likely
-    word; None for no tokens.
-    """
+    """Return the share of evenly spread tokens (recurrent: the first) that are the most likely; None for none."""
     count = min(tokens, max(MIN_PREDICTIONS, MAX_SCORES // model.vocabulary_size), split.tokens)
     if count == 0:
         return None
@@ -95,12 +90,9 @@ class Reporter:
     def step(self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0) -> None:
         """Report on the training so far.
 
-        done: used share of the budget.
-        loss: the mean since the last evaluation, in nats.
-        speed: examples per second.
-        clock: seconds of training.
-        share: share of the steps between two evaluations that are done; the previous loss has the remaining weight, so
-        that the shown loss is always a mean over the same number of steps.
+        done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.
+        clock: seconds of training. share: share of the steps between two evaluations that are done; the previous loss
+        has the remaining weight, so that the shown loss is always a mean over the same number of steps.
         """
         self._last_report = time.perf_counter()
         before = loss if self._loss_before is None else self._loss_before
@@ -133,7 +125,7 @@ class Reporter:
         self._last_report, self._loss_before = time.perf_counter(), line["train_loss"]
 
     def sync(self) -> None:
-        """Flush metrics.jsonl and its name to disk before a checkpoint refers to it. Raises UserError if this fails."""
+        """Flush metrics.jsonl and its name to disk before a checkpoint refers to it."""
         if self._out is None:
             return
         try:
@@ -167,9 +159,9 @@ class Reporter:
         return bool(self._bar.disable)
 
     def _left(self, done: float, clock: float, rank: int) -> list[Part]:
-        """Return the remaining time as a part of a rank, given the used share of the budget and the seconds of
-        training; empty in the first report. It is extrapolated from the progress since then, because loops are compiled
-        before.
+        """Return the remaining time as a part of a rank, by the used share of the budget and the seconds of training.
+
+        It is extrapolated from the progress since the first report, which has none: loops are compiled before.
         """
         if self._first is None:
             self._first = done, clock

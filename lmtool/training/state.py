@@ -44,10 +44,7 @@ class State:
 
 
 def save_state(state: State, folder: Path) -> None:
-    """Write a checkpoint, completely or not at all; an existing one is kept as the previous one.
-
-    Raises UserError if it cannot be written: the two earlier ones are then unchanged.
-    """
+    """Write a checkpoint, completely or not at all; the last one becomes the previous one, if it can be written."""
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.tensors.items()}
     notes = {"values": json.dumps({"format": FORMAT, **state.values})}
     with atomic_write(folder / STATE) as temporary:
@@ -65,10 +62,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def load_state(folder: Path) -> State | None:
-    """Read the last undamaged checkpoint; return None if there is no checkpoint.
-
-    If the last one is damaged, a warning names it, and the previous one is read. Raises UserError if both are damaged.
-    """
+    """Read the last undamaged checkpoint, with a warning of a damaged one; return None if no checkpoint exists."""
     damaged = []
     for path in (folder / STATE, folder / STATE_BEFORE):
         if path.exists():

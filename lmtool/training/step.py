@@ -46,15 +46,13 @@ class Step:
     def __init__(
         self, model: NeuralModel, optimizers: Optimizers, max_norm: float | None, shared: SharedModel | None = None
     ) -> None:
-        """max_norm: maximum norm of all gradients together; None for no limit. shared: the model, if several processes
-        train it.
-        """
+        """max_norm: of all gradients together; None for no limit. shared: the model, if several processes train it."""
         self._model, self._shared = model, shared
         self._optimizers, self._max_norm = optimizers, max_norm
         self._parameters = list(model.parameters())
 
     def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """Make a step with contexts `[B, C]` and targets `[B]`, int64, at a learning rate; return the loss before it.
+        """Make a step with contexts `[B, C]` and targets `[B]` at a learning rate; return the loss before it.
 
         Weights do not change if the loss is not finite or its absolute value is `limit` or more.
         """

@@ -26,8 +26,7 @@ def tree_of_split(
 ) -> Tree:
     """Build the tree of a split: its `max_words` most frequent words are clustered, the others in a Huffman tree.
 
-    counts: int64 `[W]`. max_tokens: maximum number of tokens of the split to learn from. None stands for all words or
-    tokens.
+    counts: int64 `[W]`. max_tokens: number of tokens of the split to learn from. None stands for all words or tokens.
     """
     tokens = min(max_tokens or split.tokens, split.tokens)
     ids, offsets = split.ids[:tokens], np.append(split.offsets[split.offsets < tokens], tokens)

@@ -178,9 +178,9 @@ def class_of_words(counts: IntArray, number: int | None, *, key: str = "tree.cla
     """Return the class of each word, int64 `[W]`, from 0 on and ascending; no class is empty (Goodman 2001).
 
     counts: int64 `[W]`, most frequent first, as in a vocabulary: classes are cut in the order of the ids. number: of
-    classes; None: about the square root of W, which makes both levels of a softmax equally long. Each class gets about
-    an equal share of the counts that earlier classes leave; a word that does not occur counts as half an occurrence.
-    Raises UserError, naming the setting `key`, unless there are from 1 to W classes.
+    classes, 1 to W; None: about the square root of W, which makes both levels of a softmax equally long. Each class
+    gets about an equal share of the counts that earlier classes leave; a word that does not occur counts as half an
+    occurrence. key: the name of the setting, for an error.
     """
     words = len(counts)
     classes = max(round(math.sqrt(words)), 1) if number is None else number

@@ -2,7 +2,7 @@
 
 The halves are a mixture of two Gaussians or the clusters of 2-means. A tree has W - 1 mostly small mixtures: in numpy,
 the overhead of calls would dominate, so the division is compiled. Of a piece, only the word ids are copied.
-tests/trees/test_two_means.py compares a division with EM in numpy. Legend: W words, D dimensions, M words of the piece
+tests/trees/test_clusters.py compares a division with EM in numpy. Legend: W words, D dimensions, M words of the piece
 that is divided.
 """
 

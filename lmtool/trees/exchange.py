@@ -44,9 +44,8 @@ def exchange(
 ) -> Exchanged:
     """Improve the classes class_of `[W]` of the words of some bigrams.
 
-    classes: number of classes, C. movable: the words that may move, in the order in which they are tried. closed: bool
-    `[C]`, the classes that no word may join or leave. passes: maximum number of passes. The last word of a class stays
-    in it.
+    classes: their number, C. movable: the words that may move, in the order in which they are tried. closed: bool
+    `[C]`, classes that no word may join or leave. passes: maximum number of passes. A class keeps its last word.
     """
     words = len(class_of)
     total = int(bigrams.counts.sum())

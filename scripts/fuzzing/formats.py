@@ -30,7 +30,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
 from lmtool.evaluation.other_tools import read_scores, tokens_of_file
 from lmtool.ngram.files.arpa_model import arpa_model
-from lmtool.ngram.files.counts_read import CountFiles
+from lmtool.ngram.files.count_files import CountFiles
 from lmtool.ngram.models.word_classes import WordClasses, read_classes
 from lmtool.runs.corpus import load_vocabulary
 from lmtool.trees.codes import code_strings, read_tree

@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
-from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
+from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limit_words
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
 from tests.api.conftest import TRAIN
@@ -96,7 +96,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
         lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", resume=True)
     Path("words").write_text("a b c")
-    for out, settings in (("limited", {"limit_vocabulary": "words"}), ("pruned", {"prune_to": "90%"})):
+    for out, settings in (("limit_words", {"limit_vocabulary": "words"}), ("pruned", {"prune_to": "90%"})):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "a high share is out of vocabulary")
             found = [lmtool.train(bigram, corpus, out=out, resume=True, **settings).valid_perplexity for _ in range(2)]
@@ -275,7 +275,7 @@ def test_pickles_and_pictures(
     assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
     form = TextForm(corpus.vocabulary)
     text = TextCorpus(corpus.split("valid"), "valid", form)
-    for derived in (limited(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
+    for derived in (limit_words(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
         again = pickle.loads(pickle.dumps(derived))
         assert type(again) is type(derived) and again.vocabulary.words == derived.vocabulary.words
         assert again.split("valid").ids.tolist() == derived.split("valid").ids.tolist()

@@ -37,11 +37,11 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a flag": (lambda: lm.load("de.arpa").generate(count=True), "count=True: must be a whole number, 1 or more"),
     "train": (
         lambda: lm.preprocess("text", train="x"),
-        'no key \'train\'; did you mean data={"kind": "text", "train": \'x\'}?',
+        "no key 'train'; did you mean data.train?",
     ),
     "train for train": (
         lambda: lm.train("ngram", train="x"),
-        'no key \'train\'; did you mean data={"kind": "text", "train": \'x\'}?',
+        "no key 'train'; did you mean data.train?",
     ),
 }
 

@@ -19,7 +19,7 @@ MISTAKES = {
     ),
     "group": (
         "defaults:\n  - nplm\n  - _self_\n  - override /outptu@_global_.output: nce\n",
-        "own/model/mine.yaml:4: no group 'outptu', of outptu=nce; did you mean output?",
+        "In 'model/mine': Could not override 'outptu@output'",
     ),
     "base": ("defaults: [nplmm, _self_]\n", "own/model/mine.yaml:1: no model=nplmm; did you mean nplm?"),
     "syntax": (
@@ -56,7 +56,7 @@ MISTAKES = {
         "own/model/mine.yaml:3: no key 'model.hiden_dim'; did you mean hidden_dim?",
     ),
     "no list": ("defaults: nplm\n", "model/mine', defaults must be a list"),
-    "two keys": ("defaults: [{a: b, c: d}]\n", "own/model/mine.yaml:1: no group 'a', of a=b; there are"),
+    "two keys": ("defaults: [{a: b, c: d}]\n", "In model/mine: Too many keys in default item"),
     "circle": ("defaults: [mine]\n", "lead in a circle"),
     "kind": ("kind: mine\n", "model.kind=mine: this is not an option"),
     "empty": ("", "model.kind=None: this is not an option"),
@@ -81,24 +81,24 @@ def test_a_file_that_is_not_text(lmtool: Run, tmp_path: Path) -> None:
         assert "own/model/mine.yaml is not UTF-8 text" in line and line.count("\n") == 1
 
 
+ONCE = "appears more than once in the final defaults list; in the defaults list of +experiment=e, write override /"
 EXPERIMENTS = {
     "seeed: 3\n": "own/experiment/e.yaml:2: no key 'seeed'; did you mean seed?",
     "seed: many\n": "own/experiment/e.yaml:2: seed=many: must be a whole number",
     "model:\n  ordr: 3\n": "own/experiment/e.yaml:3: no key 'model.ordr'; did you mean order?",
     "model:\n\torder: 3\n": "own/experiment/e.yaml:3: while scanning for the next token, found character",
-    "defaults:\n  - override /modl: nplm\n": "own/experiment/e.yaml:3: no group 'modl', of modl=nplm; did you mean",
-    "defaults:\n  - overide /model: nplm\n": "own/experiment/e.yaml:3: overide /model: nplm: write override /model:",
-    "defaults:\n  - override model: nplm\n": "own/experiment/e.yaml:3: override model: nplm: write override /model:",
-    "defaults:\n  - /model: nplm\n": "own/experiment/e.yaml:3: /model: nplm: write override /model: nplm",
-    "defaults:\n  - overide /model: [nplm]\n": "own/experiment/e.yaml:3: overide /model: ...: write override /model:",
-    "defaults:\n  - model@_global_: x\n": "own/experiment/e.yaml:3: model@_global_: x: write /model@_global_: x",
-    "defaults:\n  - /hydra/launcher: basic\n": "own/experiment/e.yaml:3: /hydra/launcher: basic: write override /h",
-    "defaults:\n  - override hydra/launcher: joblib\n": "own/experiment/e.yaml:3: override hydra/launcher: joblib:"
-    " write override /hydra/launcher: joblib",
+    "defaults:\n  - override /modl: nplm\n": "In 'experiment/e': Could not override 'modl'.",
+    "defaults:\n  - overide /model: nplm\n": f"smoother {ONCE}",
+    "defaults:\n  - override model: nplm\n": "In 'experiment/e': Could not override 'experiment/model@model'",
+    "defaults:\n  - /model: nplm\n": f"smoother {ONCE}",
+    "defaults:\n  - overide /model: [nplm]\n": f"smoother {ONCE}",
+    "defaults:\n  - model@_global_: x\n": "own/experiment/e.yaml:3: no group 'experiment/model', of exper",
+    "defaults:\n  - /hydra/launcher: basic\n": f"hydra/launcher {ONCE}",
+    "defaults:\n  - override hydra/launcher: joblib\n": "In 'experiment/e': Could not override 'experiment/hydra/",
     "defaults:\n  - ? [a]\n    : b\n": "own/experiment/e.yaml:3: while constructing a mapping, found unhashable key",
     "defaults:\n  - override /model: {a: b}\n": "Unsupported item value in defaults",
     "defaults: {a: b}\n": "Invalid defaults list in 'experiment/e', defaults must be a list",
-    "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": "own/experiment/e.yaml:5: no group 'modl', of modl=x; did",
+    "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": "Unsupported type in defaults",
     "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",
 }
 

@@ -42,7 +42,7 @@ def test_each_ngram_has_the_mean_over_its_contexts() -> None:
     p = np.exp(log_p)
     for first in range(0, len(far), 50):  # in pieces
         expected.add(near[first : first + 50], p[first : first + 50])
-    distilled = expected.distilled()
+    distilled = expected.distill()
     means = defaultdict[tuple[int, ...], list[np.ndarray]](list)
     for row, dist in zip(near.tolist(), p, strict=True):
         for size in (1, 2):
@@ -97,7 +97,7 @@ def test_words_alone_keep_their_probabilities() -> None:
     table = estimate(count_ngrams(text, vocabulary, 1), ModifiedKneserNey(1))
     expected = ExpectedProbabilities(table)
     expected.add(np.zeros((4, 0), dtype=np.int64), np.full((4, len(vocabulary)), 0.5))
-    np.testing.assert_array_equal(expected.distilled().log_prob, table.log_prob)
+    np.testing.assert_array_equal(expected.distill().log_prob, table.log_prob)
 
 
 def test_most_likely_words() -> None:
@@ -120,7 +120,7 @@ def test_likely_words_make_ngrams() -> None:
     gathered = LikelyNgrams(table, 2)
     for first in range(0, len(far), 50):
         gathered.add(near[first : first + 50], np.exp(log_p[first : first + 50]))
-    extended = gathered.extended()
+    extended = gathered.extend_table()
     want = {k: {tuple(row) for row in table.trie.ngrams(k, 0, table.sizes[k - 1]).tolist()} for k in (1, 2, 3)}
     before = {k: set(grams) for k, grams in want.items()}
     for row, dist in zip(near.tolist(), log_p, strict=True):
@@ -139,7 +139,7 @@ def test_likely_words_make_ngrams() -> None:
     assert len(want[3]) > len(before[3])
     expected = ExpectedProbabilities(extended)
     expected.add(near, np.exp(log_p))
-    distilled = expected.distilled()
+    distilled = expected.distill()
     assert np.isfinite(np.delete(distilled.log_prob, vocabulary.bos)).all()  # each new n-gram was met
     dist = NgramModel(distilled, vocabulary).log_dist(contexts_for(text, vocabulary, 3, 1))
     np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
@@ -167,7 +167,7 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
             expected = ExpectedProbabilities(table)
             contexts = train.as_stream(model.across_sentences).contexts(0, train.tokens, model.context_size)
             expected.add(train.contexts(0, train.tokens, 2), np.exp(model.log_dist(contexts)))
-            wanted, held = expected.distilled().log_prob, package.load(out).model.table.log_prob
+            wanted, held = expected.distill().log_prob, package.load(out).model.table.log_prob
             np.testing.assert_allclose(held, wanted, atol=2e-6)
             assert not np.allclose(held, table.log_prob, atol=0.01)
     # Another teacher, over the first tokens alone; the result mixes like any other run.

@@ -13,8 +13,8 @@ import torch
 
 from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
+from lmtool.neural.model import word_representations
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
-from lmtool.neural.word_vectors import word_representations
 from lmtool.system.files import read_json, write_json
 from lmtool.trees.tree import Tree
 from tests.conftest import Run, neural, result

@@ -14,7 +14,7 @@ from safetensors import safe_open
 import lmtool as package
 from lmtool.commands._formats import write_vectors
 from lmtool.config.verbs import Likeness
-from lmtool.neural.word_vectors import nearest
+from lmtool.neural.model import nearest
 from tests.conftest import Run, answer
 
 

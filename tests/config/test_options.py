@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from dataclasses import is_dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.config.groups import BASES
-from lmtool.config.options import GROUP_MODULES, conf_dir, find_python_file, kinds, settings_class
+from lmtool.config.options import GROUP_MODULES, conf_dir, kinds, settings_class
 from lmtool.errors import UserError
 from tests.conftest import ROOT
 
@@ -55,9 +56,17 @@ OTHER_MEANINGS = {
 
 
 def home_files(group: str, name: str) -> set[Path]:
-    paths = {ROOT / home.replace(".", "/") / f"{name}.py" for home in GROUP_MODULES[group]}
-    paths = {path for path in paths if path.is_file()} | {find_python_file(group, name) or ROOT}
+    paths = {home / f"{name}.py" for home in homes(group)}
+    paths = {path for path in paths if path.is_file()} | {python_file(group, name)}
     return paths | {conf_dir() / group / f"{name}.yaml"}
+
+
+def homes(group: str) -> set[Path]:
+    return {(ROOT / home.replace(".", "/")).parent for home in GROUP_MODULES[group]}
+
+
+def python_file(group: str, name: str) -> Path:
+    return Path(inspect.getfile(settings_class(group, name)))
 
 
 @cache
@@ -84,11 +93,11 @@ def names_option(path: Path, group: str, name: str) -> list[str]:
     """Return the ways in which a Python file names an option: imports, its settings class, strings."""
     text = text_of(path)
     found = []
-    own = (find_python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family
-    for home in GROUP_MODULES[group] if own else ():
+    own = python_file(group, name).stem == name  # else the option's class is in a file of its family
+    for home in {home.rpartition(".")[0] for home in GROUP_MODULES[group]} if own else ():
         if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
             found.append(f"imports {home}.{name}")
-    at_home = path.parent in {ROOT / home.replace(".", "/") for home in GROUP_MODULES[group]}
+    at_home = path.parent in homes(group)
     if not at_home and re.search(rf"\b{settings_class(group, name).__name__}\b", text):
         found.append(settings_class(group, name).__name__)
     for string in strings(path):

@@ -13,10 +13,9 @@ from omegaconf.errors import ValidationError
 
 from lmtool.commands import verb_setting_types, verbs
 from lmtool.config.options import GROUP_MODULES, folder_in_use
-from lmtool.config.renamed import RENAMED
 from lmtool.config.settings import describe_config_error
 from lmtool.config.types import SettingType, hint_type, option_types
-from lmtool.config.yaml_files import choose_options, find_line, read_yaml
+from lmtool.config.yaml_files import choose_options, read_yaml
 from lmtool.errors import UserError
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
@@ -77,15 +76,12 @@ def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
     with folder_in_use(folder):
         types = option_types("smoother", "mine")
         assert option_types("smoother", "none") == {}
-    assert {key for key, type_ in types.items() if type_.is_text} == {"file"}
-    assert types["on"].names == {"bool"} and types["size"].names == {"float"} and types["limits"].item is not None
-    assert types["left"].is_free and types["given"].is_free
-    deep = types["inner"].below(["deep"])
-    assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
+    assert list(types) == ["file", "size", "limits", "on", "left", "given", "inner"]
+    assert all(type_.is_free for type_ in types.values())
     settings = {".".join(setting.path): setting for setting in read_yaml(folder / "smoother" / "mine.yaml").settings}
     assert settings["size"].meaning == "words at most" and settings["size"].value == "3"
     assert settings["inner.deep"].value == "x"
-    assert [find_line(folder / "smoother" / "mine.yaml", keys) for keys in (["size"], ["inner", "deep"])] == [3, 10]
+    assert settings["size"].line == 3 and settings["inner.deep"].line == 10
 
 
 def test_every_key_of_the_yaml_files_has_a_type() -> None:
@@ -150,13 +146,6 @@ def test_the_rule_is_said(value: dict[str, Any], said: str) -> None:
 def test_a_type_without_words() -> None:
     assert hint_type(Any).words is None and hint_type(bytes | None).words is None
     assert hint_type(list[bytes]).words == "a list"
-
-
-def test_renamed_settings_have_a_present_name() -> None:
-    for earlier, name in RENAMED.items():
-        group, _, setting = name.rpartition(".")
-        options = [{each.name for each in fields(kind)} for kind in SETTINGS[group].values()]
-        assert any(setting in names and earlier.rpartition(".")[2] not in names for names in options), name
 
 
 def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:

@@ -8,16 +8,27 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data._train_subwords import _alphabet, _expected, _parts, _seeds, train_subwords, unigram_pieces
+from lmtool.data._train_subwords import LETTERS as BYTE_LETTERS
+from lmtool.data._train_subwords import (
+    _alphabet,
+    _estimate_losses,
+    _expect,
+    _parts,
+    _seeds,
+    train_subwords,
+    unigram_pieces,
+)
 from lmtool.data.preprocess import preprocess
 from lmtool.data.subwords import Subwords
 from tests.data.test_preprocess import text
-from tests.data.test_subwords import BPE, cuts
+from tests.data.test_subwords import BPE, COUNTS
+from tests.data.test_subwords import WORDS as LATIN
 from tests.languages import LANGUAGES
 
 pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
@@ -91,26 +102,33 @@ WORDS = [*EMOJI, "ทั้ง", "ทั้งหมด", "में", "한국�
 LETTERS = "ab</s>unk0xE+<>\u00fc\u65e5\U0001f600\u00a0\u2581\u0120\\\u2028\u0e01\u0e49\u1112\ufffd\u200d\x00\x7f"
 
 
+TRAIN = {"characters": WORDS + [word for word in WORDS for _ in range(9)], "bytes": np.repeat(LATIN, COUNTS).tolist()}
+
+
+@pytest.mark.parametrize("kind", TRAIN)
 @pytest.mark.parametrize("size", [257, 262, 300, 500])
 @pytest.mark.parametrize("unit", [Unit.bpe, Unit.unigram])
-def test_every_text_comes_back(unit: Unit, size: int) -> None:
-    train = WORDS + [word for word in WORDS for _ in range(9)]
-    pieces = learned(train, unit, size)
+def test_every_text_comes_back(unit: Unit, size: int, kind: str) -> None:
+    pieces = learned(TRAIN[kind], unit, size)
     assert len(pieces.names) == len(set(pieces.names)) <= size and not {"<unk>", "<s>", "</s>"} & set(pieces.names)
-    assert pieces.names[0] == "<0x00>" and not any(" " in name for name in pieces.names)
-    assert pieces.json == learned(train, unit, size).json
+    assert (pieces.names[0] == "<0x00>") == (kind == "characters") and not any(" " in name for name in pieces.names)
+    assert pieces.json == learned(TRAIN[kind], unit, size).json
     drawn = random.Random(2)
-    words = [*WORDS, *("".join(drawn.choices(LETTERS, k=drawn.randrange(1, 9))) for _ in range(300))]
+    words = [*WORDS, *LATIN, *("".join(drawn.choices(LETTERS, k=drawn.randrange(1, 9))) for _ in range(300))]
     again = Subwords.parse(pieces.json, "x", unit)
     assert again.names == pieces.names
     for some in (words, words[:1], words[5:8]):
         found = pieces.pieces(some)
         assert again.text(again.numbers[piece] for piece in found) == " ".join(some)
-        assert b"".join(again.contents[again.numbers[piece]] for piece in found).decode() == f" {' '.join(some)}"
+        if kind == "characters":
+            assert b"".join(again.contents[again.numbers[piece]] for piece in found).decode() == f" {' '.join(some)}"
+    if kind == "bytes":
+        assert pieces.additions["Ġ"] == " " and pieces.additions["a"] == "a"
+        assert pieces.additions[BYTE_LETTERS[0xFC]] == "<0xFC>"  # a byte that is not a character
+        return
     for number, name in enumerate(pieces.names[:256]):
-        assert again.contents[number] == bytes([number]) and again.additions[name] == (
-            chr(number) if number < 128 else name
-        )
+        assert again.contents[number] == bytes([number])
+        assert again.additions[name] == (chr(number) if number < 128 else name)
 
 
 def test_which_text_is_cut_as_bytes() -> None:
@@ -146,11 +164,28 @@ def test_long_words_are_learned_from_too() -> None:
     assert any(len(name) >= 8 for name in learned([line], Unit.unigram, 300).names[256:])
 
 
-def test_the_unigram_model_over_characters_is_that_of_all_cuts() -> None:
-    words, counts = [" aba", " ab", " b\u0e01a"], np.array([3.0, 2.0, 1.0])
-    lattices, pieces, log_p = _seeds(words, counts, 100, [" ", "a", "b", "\u0e01"])
-    assert {" aba", "ba", "b", "\u0e01"} < set(pieces) and len(pieces) == 4 + 6
+def cuts(word: Any) -> list[list[Any]]:
+    """Return all ways to cut a word."""
+    ends = itertools.chain.from_iterable(itertools.combinations(range(1, len(word)), k) for k in range(len(word)))
+    return [[word[a:b] for a, b in itertools.pairwise([0, *inner, len(word)])] for inner in ends]
+
+
+@pytest.mark.parametrize(
+    ("words", "alphabet"),
+    [
+        ([" aba", " ab", " b\u0e01a"], [" ", "a", "b", "\u0e01"]),
+        ([b" aba", b" ab", b" b\xc3\xbca"], [bytes([byte]) for byte in range(256)]),
+    ],
+    ids=["characters", "bytes"],
+)
+def test_the_unigram_model_is_that_of_all_cuts(words: list[Any], alphabet: list[Any]) -> None:
+    counts = np.array([3.0, 2.0, 1.0])
+    lattices, pieces, log_p = _seeds(words, counts, 100, alphabet)
+    # No longer piece begins with a part of a character; what occurs once has none.
+    assert {words[0], words[0][2:], words[0][2:3]} < set(pieces) and len(pieces) == len(alphabet) + 6
+    assert not any(piece[0] & 0xC0 == 0x80 for piece in pieces if isinstance(piece, bytes) and len(piece) > 1)
     p = dict(zip(pieces, np.exp(log_p), strict=True))
+    assert sum(p.values()) == pytest.approx(1)
     want = dict.fromkeys(pieces, 0.0)
     for word, count in zip(words, counts, strict=True):
         known = [cut for cut in cuts(word) if all(piece in p for piece in cut)]
@@ -158,10 +193,17 @@ def test_the_unigram_model_over_characters_is_that_of_all_cuts() -> None:
         for cut, product in zip(known, products, strict=True):
             for piece in cut:
                 want[piece] += count * product / sum(products)
-    np.testing.assert_allclose(_expected(lattices, log_p), list(want.values()), rtol=1e-9)
-    found = unigram_pieces(words, counts.astype(np.int64), 6, [" ", "a", "b", "\u0e01"])
-    assert {piece for piece, _ in found} == {" aba", " ab", " ", "a", "b", "\u0e01"}
-    assert sum(math.exp(score) for _, score in found) == pytest.approx(1)
+    expected = _expect(lattices, log_p)
+    np.testing.assert_allclose(expected, list(want.values()), rtol=1e-9)
+    loss = _estimate_losses(lattices, log_p, expected)
+    for number, piece in enumerate(pieces):
+        others = [math.prod(p.get(part, 0.0) for part in cut) for cut in cuts(piece) if len(cut) > 1]
+        lost = expected[number] * (log_p[number] - math.log(max(others))) if others else 0.0
+        assert loss[number] == pytest.approx(lost, abs=1e-9)
+    found = unigram_pieces(words, counts.astype(np.int64), len(alphabet) + 2, alphabet)
+    assert len(found) == len(alphabet) + 2 and sum(math.exp(score) for _, score in found) == pytest.approx(1)
+    # Two pieces take the most from the likelihood: the words that are there three times and twice.
+    assert {piece for piece, _ in found if len(piece) > 1} == set(words[:2])
 
 
 def test_preprocess_says_what_pieces_consist_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,22 @@
-"""Cloze questions: what is read, what is refused, how they are scored."""
+"""Cloze questions: what is read and refused, how they are scored, and candidates out of vocabulary."""
 
 from __future__ import annotations
 
+import csv
+import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lmtool.data.cloze import read_cloze
+import lmtool
+from lmtool.data.cloze import Cloze, read_cloze, unk_sharers
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import cloze_report
+from lmtool.evaluation.metrics import cloze_report, with_one_unk
+from lmtool.mixtures.log_linear import likelihood
+from tests.conftest import Run
 
 VOCABULARY = Vocabulary(("a", "b", "c", "</s>", "<unk>", "<s>"), np.zeros(6, int), 3, 4)
 QUESTIONS = "Q a b c\nC b a\nQ c d a\nC a b c\nQ a c b\nC c\n"
@@ -74,3 +80,86 @@ def test_scores_renormalized_over_the_candidates() -> None:
     assert found["accuracy"] == 0.5
     with pytest.raises(UserError, match="without their answers"):
         cloze_report(log_prob, np.array([0, -1]))
+
+
+# The vocabulary is a, </s> and <unk>: of 9 tokens a 4, <unk> 4 (b, c, d, d), </s> 1. With one more each p(a) is 5/12,
+# and p(<unk>) too. x and y share it: renormalized a has 1/2, x 1/4, y 1/4. The third question has one such word, which
+# shares with none.
+DATA = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=train.txt", "data.vocabulary.file=words.txt"]
+DATA += ["data.cloze_valid=questions.txt"]
+
+
+@pytest.fixture
+def questions(lmtool: Run) -> Run:
+    Path("train.txt").write_text("a a a a b c d d\n")
+    Path("words.txt").write_text("a\n")
+    Path("questions.txt").write_text("Q a x y\nC a a\nQ x a y\nC a y\nQ a a x\nC x\n")
+    lmtool("train", "model=ngram", "model.order=1", "smoother=laplace", *DATA, "hydra.run.dir=run")
+    return lmtool
+
+
+def test_they_share_and_are_told(questions: Run) -> None:
+    said = questions("eval", "run=run", "hydra.run.dir=eval")
+    assert (
+        "note: 4 of the 9 candidates, out of vocabulary like others of their question, share p(<unk>) equally with "
+        "these, 1 of them the answer\n"
+    ) in said
+    cloze = json.loads(Path("eval/result.json").read_text())["cloze"]
+    assert (cloze["questions"], cloze["oov_candidates"], cloze["oov_answers"]) == (3, 4, 1)
+    # 1/2, 1/4 and, of a, a and x alike, 1/3.
+    assert cloze["perplexity"] == pytest.approx((2 * 4 * 3) ** (1 / 3))
+    with Path("eval/cloze.csv").open() as file:
+        rows = [[float(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
+    np.testing.assert_allclose(rows, [[1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4], [1 / 3] * 3], rtol=1e-8)
+
+
+def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
+    questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
+    said = questions("ensemble", "runs=[run,two]", "method=log_linear", "fit_on=cloze", "hydra.run.dir=mix")
+    assert "4 of the 9 candidates, out of vocabulary" in said and "not converged" not in said
+    found = json.loads(Path("mix/result.json").read_text())
+    assert found["fit"]["converged"] is True and found["fit"]["gap"] <= 1e-9
+
+    def cloze_log_perplexity(weights: list[float]) -> float:
+        questions("ensemble", "runs=[run,two]", "method=log_linear", f"weights={weights}", "hydra.run.dir=other")
+        return math.log(json.loads(Path("other/result.json").read_text())["cloze"]["perplexity"])
+
+    best = math.log(found["cloze"]["perplexity"])
+    for k, step in ((0, 0.1), (1, 0.1)):
+        other = list(found["weights"])
+        other[k] += step
+        assert cloze_log_perplexity(other) >= best - 1e-9
+
+
+def test_what_is_fitted_on_differs_by_a_constant() -> None:
+    # Two members, four questions; unk is 9. log p of <unk> is the same for all candidates out of vocabulary.
+    rng = np.random.default_rng(1)
+    candidates = np.array([[9, 1, 9, 2], [3, 9, 9, 9], [1, 2, 3, 4], [9, 5, 6, 7]])
+    cloze = Cloze(np.empty(0, dtype=np.int64), np.zeros(5, dtype=np.int64), candidates, np.array([2, 0, 1, 0]))
+    words = np.log(rng.dirichlet(np.ones(10), (2, 4)))
+    log_prob = np.take_along_axis(words, np.broadcast_to(candidates, (2, 4, 4)), axis=2)
+    sharers = unk_sharers(candidates, 9)
+    assert sharers.tolist() == [[2, 1, 2, 1], [1, 3, 3, 3], [1] * 4, [1] * 4]
+    folded, answers = with_one_unk(log_prob, cloze, 9)
+    assert answers.tolist() == [0, 0, 1, 0]
+    differences = []
+    for weights in ([1.0, 0.0], [0.3, 0.9], [2.0, 0.4]):
+        mixed = np.tensordot(np.array(weights), log_prob, axes=1) - np.log(sharers)
+        shared = -math.log(cloze_report(mixed, cloze.answers)["perplexity"])
+        differences.append(likelihood(np.array(weights), lambda: iter([(folded, answers)])).value - shared)
+    np.testing.assert_allclose(differences, math.log(2) / 4, rtol=1e-9)  # of one answer, shared by two
+
+
+def test_figures_of_tokens_of_a_split_without_text_are_refused(questions: Run) -> None:
+    small = ("model=ngram", "model.order=1", "smoother=laplace", "data.cloze_test=questions.txt")
+    questions("train", *small, *DATA, "hydra.run.dir=asked")
+    Path("questions.txt").write_text("Q a b c\nC c _1_\n")
+    questions("train", *small, *DATA, "data.cloze_valid=null", "hydra.run.dir=blank")
+    said = questions("eval", "run=blank", "split=test", "hydra.run.dir=answers")
+    assert said.count("the answers of split=test are not given") == 1 and "perplexity  " not in said
+    assert Path("answers/cloze.csv").read_text().count("\n") == 2
+    found = lmtool.evaluate("asked", "test")
+    assert found.cloze is not None and found.metric is None and "cloze questions" in repr(found)
+    for name in ("tokens", "perplexity", "perplexity_per_word", "log_prob", "words", "tokens_per_second"):
+        with pytest.raises(UserError, match=r"test has cloze questions and no text: see \.cloze"):
+            getattr(found, name)

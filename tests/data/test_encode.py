@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 WORDS = ("a", "b", "ä", "c/d")
 
 
-def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: bool) -> TextForm:
+def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: Any) -> TextForm:
     listed = (*((EOS,) if sentences else ()), *words, UNK, BOS)
     vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0 if sentences else None, len(listed) - 2)
     return TextForm(vocabulary, **rules)
@@ -52,50 +53,26 @@ def test_characters_by_hand() -> None:
     assert texts.split.offsets.tolist() == [0, 4, 5], "contexts do not cross texts"
 
 
+PIECES = ["a", "b", "A", "ä", "Ä", "İ", "Σ", "c/d/x", "/x", "zz", "\xa0", " ", " ", "\t", "\n", "\r\n", "\f", "a b\n"]
+
+
 @pytest.mark.parametrize("sentences", [True, False])
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {},
-        {"rules": TextRules(lowercase=True)},
-        {"tags": True},
-        {"unit": Unit.char},
-        {"unit": Unit.char, "rules": TextRules(lowercase=True)},
-    ],
-)
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("given", [{}, {"tags": True}, {"unit": Unit.char}])
 def test_the_same_as_the_plain_tokenizer(
-    sentences: bool, rules: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], lowercase: bool, sentences: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By three threads, against one for each text."""
     monkeypatch.setattr(tokenizer, "MIN_BYTES_PER_THREAD", 64)
-    monkeypatch.setattr(tokenizer, "threads", lambda: 3)
     draw = random.Random(1)
-    pieces = [
-        "a",
-        "b",
-        "A",
-        "ä",
-        "Ä",
-        "İ",
-        "Σ",
-        "c/d/x",
-        "/x",
-        "zz",
-        "\xa0",
-        " ",
-        " ",
-        "\t",
-        "\n",
-        "\r\n",
-        "\f",
-        "a b\n",
-    ]
-    texts = ["".join(draw.choices(pieces, k=draw.randrange(9))) for _ in range(400)]
-    words = (*WORDS, "c", " ", "\n") if rules.get("unit") else WORDS
-    by = form(words, sentences=sentences, **rules)
+    texts = ["".join(draw.choices(PIECES, k=draw.randrange(9))) for _ in range(150)]
+    words = (*WORDS, "c", " ", "\n") if "unit" in given else WORDS
+    by = form(words, sentences=sentences, rules=TextRules(lowercase=lowercase), **given)
+    monkeypatch.setattr(tokenizer, "threads", lambda: 3)
     found = TextEncoder(by)(block_of(texts))
+    monkeypatch.setattr(tokenizer, "threads", lambda: 1)
     for number, text in enumerate(texts):
-        block = block_of([text]).content
-        plain = split_of_text([block], "text", by)[0]
+        plain = split_of_text([block_of([text]).content], "text", by)[0]
         first, last = found.documents[number], found.documents[number + 1]
         assert found.split.ids[first:last].tolist() == plain.ids.tolist(), repr(text)
         assert oov_of(found)[number] == len(plain.oov_positions)

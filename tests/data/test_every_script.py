@@ -7,10 +7,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from unicodedata import category, normalize
 
@@ -73,24 +70,6 @@ def lower(word: str, language: str) -> str:
     return normalize("NFC", word.lower())
 
 
-def merges(words: Counter[str], number: int, preferred: set[str]) -> set[str]:
-    """Return the pieces of the most frequent pair, merged again and again; among equal counts, a preferred one."""
-    cuts = {word: list(word) for word in words}
-    found = set()
-    for _ in range(number):
-        pairs: Counter[tuple[str, str]] = Counter()
-        for word, pieces in cuts.items():
-            for pair in pairwise(pieces):
-                pairs[pair] += words[word]
-        best = min(pairs, key=lambda pair: (-pairs[pair], "".join(pair) not in preferred, pair))
-        found.add("".join(best))
-        for pieces in cuts.values():
-            for i in range(len(pieces) - 1, 0, -1):
-                if tuple(pieces[i - 1 : i + 1]) == best:
-                    pieces[i - 1 : i + 1] = ["".join(best)]
-    return found
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a model of the words of all languages, cut by the plain program."""
@@ -137,45 +116,6 @@ def test_words_by_hand(run: Path) -> None:
     ]
 
 
-def sentences(run: Path, text: str) -> list[int]:
-    """Return the sentence number of each word."""
-    words = pandas.DataFrame({"word": text.split()})
-    return [int(number) for number in lmtool.surprisal(run, words, words="punctuation").sentence]
-
-
-def test_a_semicolon_asks_in_greek_text(run: Path) -> None:
-    assert sentences(run, "Τι λες; Δεν ξέρω; δεν ξέρω. Ναι") == [1, 1, 2, 2, 2, 2, 3]
-    assert sentences(run, "I know Σωκράτης; He is old. Yes; No") == [1, 1, 1, 1, 1, 1, 2, 2]
-
-
-def test_a_mark_of_a_script_without_capitals_ends_before_a_small_letter(run: Path) -> None:
-    assert sentences(run, "今天 很 好 。 iPhone 很 贵 。 OK") == [1, 1, 1, 1, 2, 2, 2, 2, 3]
-    assert sentences(run, "वह गया। windows आया। OK") == [1, 1, 2, 2, 3]
-
-
-def test_a_latin_capital_in_georgian_text(run: Path) -> None:
-    assert sentences(run, "ყველა Windows კარგია. მეორე აქ არის. მესამე") == [1, 1, 1, 2, 2, 2, 3]
-
-
-@pytest.mark.parametrize("name", ["Arabic", "Bengali", "Greek", "Korean", "Vietnamese"])
-def test_the_normal_form_of_a_text_changes_no_number(tmp_path: Path, name: str) -> None:
-    lines = [normalize("NFC", line) for line in LANGUAGES[name]]
-    mixed = [" ".join(normalize("NFD", w) if len(w) % 2 else w for w in line.split(" ")) for line in lines]
-    assert mixed != lines
-    found = []
-    for number, train in enumerate((lines, mixed)):
-        corpus = lmtool.Corpus.from_texts(train=train * 3, store_dir=tmp_path)
-        run = lmtool.train({"kind": "ngram", "order": 2}, corpus, out=tmp_path / str(number), smoother="witten_bell")
-        for text in (lines, mixed, [normalize("NFD", line) for line in lines]):
-            result = lmtool.evaluate(run, text=text)
-            scores = [(score.oov, score.log_prob) for score in lmtool.score_texts(run, text)]
-            found.append((result.perplexity, result.bits_per_character, result.oov, scores))
-    assert all(found[0] == other for other in found)
-    perplexity, bits, _, _ = found[0]
-    tokens, characters = (len(line.split()) + 1 for line in lines), (len(" ".join(line.split())) + 1 for line in lines)
-    assert bits == pytest.approx(sum(tokens) * math.log2(perplexity) / sum(characters), rel=1e-9)
-
-
 def vocabulary(folder: Path, text: list[str], **settings: object) -> set[str]:
     """Return the words of a store of a text."""
     words = lmtool.Corpus.from_texts(train=text, store_dir=folder, **settings).vocabulary.words  # type: ignore[arg-type]
@@ -206,33 +146,3 @@ def test_tokens_of_every_unit_form_and_case(tmp_path: Path) -> None:
         "ıiii\u0307",
         "şik",
     }
-
-
-def test_spaces(tmp_path: Path) -> None:
-    apart, joined, kept = "\u00a0\u202f\u3000\u200b\u2009\u1680", "\u2060\u00ad\ufeff", "\u200c\u200d\u200f\u2066"
-    text = [f"a{space}b" for space in apart + joined + kept]
-    assert vocabulary(tmp_path, text) == set(text)
-    assert vocabulary(tmp_path, text, spaces="unicode") == {"a", "b", "ab", *(f"a{space}b" for space in kept)}
-
-
-@pytest.mark.parametrize("name", ["Tamil", "Thai", "Amharic", "Georgian", "Korean"])
-def test_pieces_are_those_of_the_most_frequent_pairs(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("tokenizers")
-    own = vocabulary(tmp_path, LANGUAGES[name] * 3, unit="bpe", size=400)
-    bytes_ = {piece for piece in own if re.fullmatch("<0x[0-9A-F]{2}>", piece)}
-    letters = {piece for piece in own if len(piece) == 1}
-    assert len(bytes_) == 256
-    assert letters >= set("".join(words_of(name)))
-    longer = own - bytes_ - letters
-    words = Counter("\u2581" + word for word in words_of(name))
-    assert merges(words, len(longer), longer) == longer
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_encodings_without_a_mark_are_named(run: Path, tmp_path: Path, encoding: str) -> None:
-    name = encoding.replace("-le", "LE").replace("-be", "BE").upper()
-    for number, lines in enumerate(LANGUAGES.values()):
-        file = tmp_path / f"{number}.txt"
-        file.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
-        with pytest.raises(lmtool.UserError, match=f"is {name}, not UTF-8"):
-            lmtool.evaluate(run, text=file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,8 @@ from omegaconf import OmegaConf
 from lmtool.config.data import DataConfig, Unit, VocabularyConfig
 from lmtool.config.options import conf_dir, kinds, yaml_files
 from lmtool.config.settings import data_settings, saved_settings
-from lmtool.data import first_pass, store, text_form
 from lmtool.data import preprocess as recipe
+from lmtool.data import store
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess, settings_json, store_path
@@ -248,20 +247,6 @@ def test_text_that_is_not_here(folder: Path) -> None:
     assert list(text(valid=None, test=None).source(progress=False, download=True).splits) == ["train"]
 
 
-def test_text_that_is_not_utf_8(folder: Path) -> None:
-    (folder / "train.txt").write_bytes(b"a\ncaf\xe9\n")
-    with pytest.raises(UserError, match=r"train\.txt, line 2: byte 0xe9 is not UTF-8"):
-        preprocess(text(), folder / "stores", progress=False)
-
-
-def test_a_file_is_cut_by_tokens(folder: Path) -> None:
-    data = cut(SplitUnit.tokens, 3, 2, None)
-    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
-        words = {name: [corpus.vocabulary.words[i] for i in corpus.split(name).ids] for name in corpus.splits}
-    # c is not in train.
-    assert words == {"train": ["a", "b", "</s>"], "valid": ["b", "a", "<unk>", "</s>"]}  # a sentence stays whole
-
-
 @pytest.mark.parametrize("sentences", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_offsets_and_oov_positions_of_every_piece(
@@ -292,16 +277,6 @@ def test_a_cut_need_not_leave_anything_for_test(folder: Path) -> None:
         with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
             assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 6), ("valid", 2)]
             assert corpus.provenance["notes"] == []
-
-
-@pytest.mark.parametrize(
-    ("sizes", "lines"),
-    [((5, None), (5, 2, 3)), ((0.6, None), (6, 2, 2)), ((None, 3), (4, 3, 3)), ((None, 0.2), (6, 2, 2))],
-)
-def test_with_one_size_alone_test_is_as_large_as_valid(sizes: tuple[Any, Any], lines: tuple, folder: Path) -> None:
-    (folder / "train.txt").write_text("\n".join("abcdefghij"))
-    prepared = preprocess(cut(SplitUnit.lines, *sizes, None), folder / "stores", progress=False)
-    assert [row["sentences"] for row in prepared.rows] == list(lines)
 
 
 def test_the_default_cut_is_8_1_1() -> None:
@@ -341,10 +316,3 @@ def test_a_source_that_draws_ids(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"GiB, which do not fit on the disk of .*: draw fewer tokens"):
         preprocess(Coin("coin", "many", True, RULES, tokens=1 << 60), tmp_path, progress=False)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_no_kind_of_data_is_named_outside_its_file() -> None:
-    for module in (recipe, first_pass, store, text_form):
-        source = inspect.getsource(module)
-        assert "sources.base" in source or module is text_form
-        assert not any(f"sources.{kind}" in source or f"{kind.capitalize()}Data" in source for kind in kinds("data"))

@@ -69,23 +69,3 @@ def test_the_surprisal_of_a_closing_quote_is_that_of_one_oov(lmtool: Callable[..
     _, row = map(json.loads, Path("s.jsonl").read_text().splitlines())
     assert row["tokens"] == "b ''" and row["oov"] == 1
     assert math.isclose(row["surprisal_bits"], 1 + math.log2(20), abs_tol=1e-4)  # p(b | a) is 1/2
-
-
-@pytest.mark.parametrize("verb", ["surprisal", "pairs"])
-def test_the_warning_of_marks_that_the_vocabulary_lacks_names_the_setting(
-    verb: str, lmtool: Callable[..., str]
-) -> None:
-    Path("de.arpa").write_text(ARPA)
-    Path("text.txt").write_text('"a b" .\n' * 3)
-    record = {"sentence_good": '"a b" .', "sentence_bad": "b a"}
-    Path("pairs.jsonl").write_text((json.dumps(record) + "\n") * 3)
-    line = (verb, "arpa=de.arpa", "text=text.txt" if verb == "surprisal" else "text=pairs.jsonl")
-    said = lmtool(*line, "words=punctuation")
-    assert "6 of 6 OOVs are marks of punctuation, which keep_punctuation=false leaves out; cut and write it as" in said
-    assert "out of vocabulary" not in lmtool(*line, "words=punctuation", "keep_punctuation=false")
-    said = lmtool(*line, "lowercase=true")  # "a and b" are words with marks
-    assert "begin or end in punctuation" in said and "keep_punctuation=false" not in said
-    Path("text.txt").write_text("x b .\n" * 5)
-    assert "keep_punctuation=false" not in lmtool("surprisal", "arpa=de.arpa", "text=text.txt", "words=punctuation")
-    Path("text.txt").write_text('" a b " .\n' * 3)
-    assert "keep_punctuation=false" not in lmtool("eval", "arpa=de.arpa", "text=text.txt")  # which has no such setting

@@ -219,7 +219,7 @@ def test_settings_that_do_not_fit_are_refused(lmtool: Run) -> None:
     }.items():
         assert message in lmtool("preprocess", *data, f"data.segmenter={given}", code=2)
     said = lmtool("preprocess", "segmenter=icu", *data, code=2)
-    assert "lmtool preprocess takes no segmenter=; it is for data.segmenter=NAME" in said
+    assert "no key 'segmenter'; did you mean data.segmenter?" in said
     cut = ("data=text", "data.train=train.txt", "data.split.unit=tokens", "data.split.train=0.5")
     assert "set data.split.unit=lines" in lmtool("preprocess", *cut, "data.segmenter=icu", code=2)
     lmtool("preprocess", *data, "data.segmenter=none")

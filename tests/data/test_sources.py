@@ -6,7 +6,6 @@ import bz2
 import codecs
 import gzip
 import hashlib
-import io
 import lzma
 import math
 import threading
@@ -21,7 +20,7 @@ import pytest
 from lmtool.data import readers
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.readers import read_blocks, read_stream, read_text
+from lmtool.data.readers import read_blocks, read_text
 from lmtool.data.sources.base import cut_points
 from lmtool.data.sources.builtin import SyntheticData, sentences
 from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
@@ -53,34 +52,6 @@ def test_zip_members(tmp_path: Path) -> None:
     assert b"".join(read_blocks(f"{path}::readme")) == b"readme\n"
     with pytest.raises(UserError, match=r"no member 'none': it has readme, x/b1, x/b2"):
         list(read_blocks(f"{path}::none"))
-
-
-@pytest.mark.parametrize("block", [1, 4 << 20])
-def test_a_byte_order_mark_is_no_part_of_the_first_word(block: int, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK", block)
-    marked = codecs.BOM_UTF8 + b"a\n\xef\xbb\xbfb \xef\xbb\xbf\n"  # within a line U+FEFF is a character
-    (tmp_path / "a.txt").write_bytes(marked)
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("1", marked)
-        archive.writestr("2", marked)
-    want = b"a\nb \xef\xbb\xbf\n"
-    assert b"".join(read_blocks(f"{tmp_path}/a.txt")) == want
-    assert b"".join(read_blocks(f"{tmp_path}/a.zip")) == want * 2
-    assert b"".join(read_stream(io.BytesIO(marked), "standard input")) == want
-    assert read_text(f"{tmp_path}/a.txt") == "a\nb \ufeff\n"
-    (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF8)
-    with pytest.raises(UserError, match=r"a\.txt is empty"):
-        list(read_blocks(f"{tmp_path}/a.txt"))
-
-
-@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
-def test_other_encodings_are_named_by_their_byte_order_mark(encoding: str, tmp_path: Path) -> None:
-    for order in ("LE", "BE"):
-        (tmp_path / "a.txt").write_bytes("\ufeffa b\n".encode(f"{encoding}-{order}"))
-        with pytest.raises(
-            UserError, match=rf"a\.txt is {encoding}, not UTF-8: convert it, e\.g\. with iconv -f {encoding} "
-        ):
-            list(read_blocks(f"{tmp_path}/a.txt"))
 
 
 def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:

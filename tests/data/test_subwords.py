@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import random
 import struct
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data._sentencepiece_model import piece_lines, subwords_of_model
-from lmtool.data._train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
+from lmtool.data._train_subwords import LETTERS, train_subwords
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.builtin import SyntheticData
@@ -28,7 +26,6 @@ sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece
 
 BPE = VocabularyConfig(None, 260, 1, False, Unit.bpe)
 WORDS = ["ab", "abc", "b", "<unk>", "</s", "\u00fc\u00dfe", "\u65e5\u672c", "\u2581x", "\u0120", "a\u00a0b", "\\<s>"]
-BYTE_VALUES = [bytes([byte]) for byte in range(256)]
 COUNTS = np.array([5, 2, 1, 3, 1, 2, 2, 1, 1, 1, 1])
 
 
@@ -42,54 +39,6 @@ def test_byte_pair_encoding_merges_the_most_frequent_pair(monkeypatch: pytest.Mo
     # Counts too large to be repeated are scaled down, here to 6 and 2 of 8: the same pairs.
     monkeypatch.setattr("lmtool.data._train_subwords.MAX_WORDS", 8)
     assert train_subwords(["ab", "abc"], np.array([5, 2]) * 10**12, Unit.bpe, 258).json == bpe.json
-
-
-@pytest.mark.parametrize("unit", [Unit.bpe, Unit.unigram])
-def test_every_text_comes_back_and_the_same_words_give_the_same_pieces(unit: Unit) -> None:
-    learned = train_subwords(WORDS, COUNTS, unit, 270)
-    assert learned.json == train_subwords(WORDS, COUNTS, unit, 270).json
-    assert len(learned.names) == len(set(learned.names)) <= 270 and not {"<unk>", "<s>", "</s>"} & set(learned.names)
-    drawn, letters = random.Random(1), "ab</s>unk\u00fc\u65e5\U0001f600\u00a0\u2581\u0120\\\u2028"
-    words = [*WORDS, *("".join(drawn.choices(letters, k=drawn.randrange(1, 9))) for _ in range(300))]
-    again = Subwords.parse(learned.json, "x", unit)
-    for some in (words, words[:1], words[5:8]):
-        numbers = [again.numbers[piece] for piece in learned.pieces(some)]
-        assert again.text(numbers) == " ".join(some)
-    assert learned.additions["Ġ"] == " " and learned.additions["a"] == "a"
-    assert learned.additions[LETTERS[0xFC]] == "<0xFC>"  # a byte that is not a character
-
-
-def cuts(word: bytes) -> list[list[bytes]]:
-    """Return all ways to cut a word."""
-    ends = itertools.chain.from_iterable(itertools.combinations(range(1, len(word)), k) for k in range(len(word)))
-    return [[word[a:b] for a, b in itertools.pairwise([0, *inner, len(word)])] for inner in ends]
-
-
-def test_the_unigram_model_is_that_of_all_cuts() -> None:
-    words, counts = [b" aba", b" ab", b" b\xc3\xbca"], np.array([3.0, 2.0, 1.0])
-    lattices, pieces, log_p = _seeds(words, counts, 100, BYTE_VALUES)
-    assert {b" aba", b"ba", b"b"} < set(pieces) and b"\xc3\xbc" not in pieces  # once only, and longer than a byte
-    assert not any(piece[0] & 0xC0 == 0x80 for piece in pieces if len(piece) > 1) and len(pieces) == 256 + 6
-    p = dict(zip(pieces, np.exp(log_p), strict=True))
-    assert sum(p.values()) == pytest.approx(1)
-    want = dict.fromkeys(pieces, 0.0)
-    for word, count in zip(words, counts, strict=True):
-        known = [cut for cut in cuts(word) if all(piece in p for piece in cut)]
-        products = [math.prod(p[piece] for piece in cut) for cut in known]
-        for cut, product in zip(known, products, strict=True):
-            for piece in cut:
-                want[piece] += count * product / sum(products)
-    expected = _expected(lattices, log_p)
-    np.testing.assert_allclose(expected, list(want.values()), rtol=1e-9)
-    loss = _lost(lattices, log_p, expected)
-    for number, piece in enumerate(pieces):
-        others = [math.prod(p.get(part, 0.0) for part in cut) for cut in cuts(piece) if len(cut) > 1]
-        lost = expected[number] * (log_p[number] - math.log(max(others))) if others else 0.0
-        assert loss[number] == pytest.approx(lost, abs=1e-9)
-    found = unigram_pieces(words, counts.astype(np.int64), 258, BYTE_VALUES)
-    assert len(found) == 258 and sum(math.exp(score) for _, score in found) == pytest.approx(1)
-    # Two pieces take the most from the likelihood: the words that are there three times and twice.
-    assert {piece for piece, _ in found if len(piece) > 1} == {b" aba", b" ab"}
 
 
 def test_a_table_gives_the_pieces_of_words_in_their_order() -> None:
@@ -228,17 +177,7 @@ UNIGRAM_SYMBOLS = model_file(1, SCORES, ("x", "xx"))
 def test_user_defined_symbols_are_cut_out_whole(folder: Path) -> None:
     # The pieces are those of SentencePiece 0.2.3. A symbol is found from the left, the longest first, and is never
     # merged; the normal pieces "bc" and "\u2581ab" are not reached where "ab" is a symbol.
-    scores = [
-        ("\u2581a", -1.0),
-        ("bc", -1.5),
-        ("\u2581ab", -0.5),
-        ("\u2581", -3.0),
-        ("a", -4.0),
-        ("b", -5.0),
-        ("c", -6.0),
-    ]
-    symbols = ("<sep>", "ab", "abca", "\u2581cc")
-    bpe = subwords_of_model(model_file(2, scores, symbols), "m.model", Unit.bpe)
+    bpe = subwords_of_model(BPE_SYMBOLS, "m.model", Unit.bpe)
     wanted = {
         "abc": ["\u2581", "ab", "c"],
         "abcab": ["\u2581", "abca", "b"],

@@ -125,10 +125,6 @@ def test_text_as_bytes_in_parquet_is_text(files: Callable[..., str]) -> None:
     pairs = [{key: value.encode() for key, value in json.loads(line).items()} for line in lines().splitlines()]
     pq.write_table(pa.Table.from_pylist(pairs), "pairs.parquet")
     assert "pairs.parquet: 5 pairs" in files("pairs", "arpa=de.arpa", "text=pairs.parquet")
-    counts = {"words": [b"a", b"</s>", b"<s>", b"<s> a", b"a </s>"], "count": [1, 1, 1, 1, 1]}
-    pq.write_table(pa.table(counts), "counts.parquet")
-    counted = ("counts=table", "counts.paths=[counts.parquet]", "data=text", "model.order=2", "hydra.run.dir=counted")
-    assert "n-grams" in files("train", "model=ngram", "smoother=witten_bell", *counted)
 
 
 def test_tables_to_standard_output(files: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:

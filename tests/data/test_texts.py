@@ -100,11 +100,6 @@ def test_the_settings_of_a_store_make_it_again_or_say_why_not(tmp_path: Path) ->
         preprocess(data, tmp_path / "elsewhere", progress=False)
 
 
-def test_the_settings_of_any_store(toy: Corpus) -> None:
-    data = data_settings(toy.provenance)
-    assert (data.kind, data.sentences) == ("toy", True)
-
-
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"train": "the cat sat"}, r"train='the cat sat': must be a list of sentences, e.g. train=text\.splitlines\(\)"),
     ({"train": b"the cat"}, "train=b'the cat': must be a list of sentences"),

@@ -1,4 +1,4 @@
-"""Packed files: all of their streams are read, damage anywhere is said, and bombs end."""
+"""Packed files: all of their streams are read, damage is said, bombs end, and hidden files are not text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.data import unpacking
-from lmtool.data.readers import read_bytes, read_text
+from lmtool.data import remote, unpacking
+from lmtool.data.readers import read_blocks, read_bytes, read_text
 from lmtool.errors import UserError
+from tests.commands.test_arpa_alone import ARPA
+from tests.commands.test_pairs import lines
 
 ONE, TWO = b"one two\n", b"three\n"
 PACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
@@ -102,3 +104,47 @@ def test_members_that_zipfile_does_not_read(what: str, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(raw)
     with pytest.raises(UserError, match=r"a\.zip.* cannot be unpacked"):
         read_text(str(tmp_path / "a.zip"))
+
+
+JUNK = b"\x00\x05\x16\x07\xff"  # as AppleDouble files begin
+FORKS = ("data/.DS_Store", "__MACOSX/data/._a.txt", "__MACOSX/a.txt", "data/.hidden/b.txt", "._c.txt")
+
+
+def archive(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+
+
+def test_an_archive_is_read_without_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    archive(path, {**dict.fromkeys(FORKS, JUNK), "data/a.txt": b"a\n", "./data/b.txt": b"b\n", "..c.txt": b"c"})
+    for pattern, text in (("", b"b\na\n"), ("::*", b"b\na\n"), ("::*.txt", b"b\na\n"), ("::data/*", b"a\n")):
+        assert b"".join(read_blocks(f"{path}{pattern}")) == text
+    with pytest.raises(UserError, match="a NUL byte"):  # a hidden file that is named is read
+        list(read_blocks(f"{path}::._c.txt"))
+    archive(path, dict.fromkeys(FORKS, JUNK))
+    with pytest.raises(UserError, match=r"a\.zip has no member '': it has "):
+        list(read_blocks(str(path)))
+
+
+def test_pairs_of_an_archive_as_macos_packs_it(lmtool: Callable[..., str]) -> None:
+    Path("de.arpa").write_text(ARPA)
+    archive(Path("pairs.zip"), {**dict.fromkeys(FORKS, JUNK), "data/one.jsonl": lines().encode()})
+    assert "pairs.zip: 5 pairs" in lmtool("pairs", "arpa=de.arpa", "text=pairs.zip")
+
+
+def test_folders_at_addresses_are_listed_without_them() -> None:
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec (pip install lmtool[remote])")
+    files = fsspec.filesystem("memory")
+    for name in ("a.txt", "._a.txt", ".DS_Store"):
+        files.pipe(f"memory://hidden/{name}", JUNK)
+    assert remote.find_addresses("memory://hidden") == ["memory:///hidden/a.txt"]
+    assert remote.find_addresses("memory://hidden/*") == ["memory:///hidden/a.txt"]
+    assert remote.find_addresses("memory://hidden/._a.txt") == ["memory:///hidden/._a.txt"]
+
+
+def test_options_are_found_without_them(lmtool: Callable[..., str]) -> None:
+    Path("mine/model").mkdir(parents=True)
+    Path("mine/model/._nplm.yaml").write_bytes(JUNK)
+    assert "._nplm" not in lmtool("train", "options=mine", "--help")

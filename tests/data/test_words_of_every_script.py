@@ -10,16 +10,13 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lmtool as python
 from lmtool.config.data import WordRule
-from lmtool.data.oov import text_warning
 from lmtool.data.printed_words import cut_word, has_letters, known_form, sentence_ends, split_sentences
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_rows import WordRows, columns_of_sentences, rows_of_table
 from tests.commands.test_surprisal import ARPA
 from tests.languages import LANGUAGES
@@ -129,14 +126,6 @@ def test_forms_that_a_vocabulary_has() -> None:
     assert known_form(given, known) == ['"', '"', "'", "n't", "--", *"...", *["!\ufe0f"] * 2, "「", "ाा"]
 
 
-def test_vowel_signs_are_not_called_punctuation() -> None:
-    vocabulary = Vocabulary(("</s>", "म", "<unk>", "<s>"), np.zeros(4, dtype=np.int64), 0, 2)
-    (warning,) = text_warning("t", 5, 5, ["े"] * 5, vocabulary, keep_punctuation=True)
-    assert "marks of punctuation" not in warning
-    (warning,) = text_warning("t", 5, 5, ["「म।"] * 5, vocabulary, keep_punctuation=True)
-    assert "5 of 5 OOVs begin or end in punctuation, which the train text had cut off" in warning
-
-
 HINDI = "घर में पानी है ।\n"  # "there is water in the house"
 
 
@@ -169,7 +158,11 @@ SENTENCES = {
     "Georgian": "რა?\u201c | კი. | არა",
     "German": "\u201eJa!\u201c | \u201aNein.\u2018 | \u00bbDoch.\u00ab | So sagt er. \u201d | Er",
     "Greek": "τί εἶπες; | Ναί\u037e | ΔΈν",
+    "Greek, small letters": "Τι λες; | Δεν ξέρω; δεν ξέρω. | Ναι",
+    "Greek word in English, where ; does not ask": "I know Σωκράτης; He is old. | Yes; No",
+    "Georgian, with a Latin capital": "ყველა Windows კარგია. | მეორე აქ არის. | მესამე",
     "Hindi": "राम है। | हाँ॥ | नहीं",
+    "Hindi, with a small letter": "वह गया। | windows आया। | OK",
     "Japanese": "はい。」 | 行く｡ | ね",
     "Khmer": "នេះ។ | ខ្មែរ៕ | នេះ",
     "Korean": "그가 간다. | 먹는 다. | 오",

@@ -183,7 +183,7 @@ def test_what_is_wrong_with_ones_own(lmtool: Run, tmp_path: Path) -> None:
     said = lmtool(*line, "options=own", code=2)
     assert "mine.py cannot be imported (ZeroDivisionError: division by zero)" in said and said.count("\n") == 1
     (own / "mine.py").write_text("x = 12\n")  # of another size: Python keeps what it compiled in the same second
-    assert "0 classes below SmootherConfig" in lmtool(*line, "options=own", code=2)
+    assert "has one dataclass below SmootherConfig" in lmtool(*line, "options=own", code=2)
     assert "options=nowhere: no such folder" in lmtool(*line, "options=nowhere", code=2)
     (own / "witten_bell.py").write_text("")
     (own / "witten_bell.yaml").write_text("kind: witten_bell\n")

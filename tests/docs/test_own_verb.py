@@ -73,4 +73,4 @@ def test_it_is_a_function(checkout: Path) -> None:
     mistaken = (
         "import lmtool\ntry: lmtool.count(data='toy', min_cont=2)\nexcept lmtool.UserError as error: print(error)"
     )
-    assert python(checkout, mistaken).startswith("no key 'min_cont'; did you mean min_count or ")
+    assert python(checkout, mistaken).startswith("no key 'min_cont'; did you mean min_count?")

@@ -164,3 +164,15 @@ def test_sentences_of_a_file_by_hand(words: list[str]) -> None:
     found = tokens_of_file(OtherScores("x", words, np.zeros(len(words))))
     offsets = {5: [0, 2, 4, 5], 2: [0, 2]}[len(words)]
     assert found.offsets.tolist() == offsets and [found.words[k] for k in found.ids] == words
+
+
+def test_zeros_and_text_without_sentences() -> None:
+    stream = tokens([0, 1], sentences=False)
+    part = stream, np.array([-np.inf, np.log(0.1)]), None, stream.offsets
+    found = list(detail_lines([part], sentences=False, name="f"))
+    assert found == [
+        "\tp( a | <s> ) \t= 0 [ -inf ]",
+        "\tp( b | a ...) \t= 0.1 [ -1 ]",
+        "file f: 0 sentences, 2 words, 0 OOVs",
+        "1 zeroprobs, logprob= -1 ppl= 10 ppl1= 10",
+    ]

@@ -389,6 +389,12 @@ def test_weights_sum_to_one() -> None:
             with pytest.raises(ValueError, match="weights must sum to one"):
                 made(weights)
         assert LogLinear(members, weights)
+    with pytest.raises(ValueError, match=r"ClassMixture: weights must be \[1, 2\] numbers"):
+        ClassMixture([first, members[1]], weights, first)
+    with pytest.raises(ValueError, match=r"CachedMixture: weights must be \[3\] numbers"):
+        CachedMixture(members, weights, UnigramCache(5))
+    with pytest.raises(ValueError, match="Mixture: members must be one language model or more"):
+        Mixture([], np.ones(0))
     for wrong, said in (
         ([1.5, -0.5], "finite and 0 or more"),
         ([np.nan, 1.0], "finite and 0 or more"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from lmtool.neural.forms import _fast_math as fast_math
 from lmtool.neural.forms import _network_output as network_output
-from lmtool.neural.forms._fast_math import bfloat16, widened
+from lmtool.neural.forms import loops as fast_math
+from lmtool.neural.forms.loops import bfloat16, widened
 
 EDGES = [0.0, 1e-30, 1.0, np.inf]
 CASES = {

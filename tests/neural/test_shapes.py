@@ -31,8 +31,7 @@ from lmtool.neural import (
     SampledSoftmax,
 )
 from lmtool.neural.forms import only_plain
-from lmtool.neural.model import NeuralModel
-from lmtool.neural.word_vectors import nearest
+from lmtool.neural.model import NeuralModel, nearest
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees import (
     Tree,

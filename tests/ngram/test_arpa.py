@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
 from dataclasses import replace
@@ -256,29 +255,6 @@ def test_lines_that_end_in_cr_lf(tmp_path: Path) -> None:
     (tmp_path / "bad").write_bytes(SRILM.replace("-0.4\ta b", "-0.4\ta x").replace("\n", "\r\n").encode())
     with pytest.raises(UserError, match="line 16: has a word that is not among the 1-grams; correct the file there"):
         read_arpa(str(tmp_path / "bad"))
-
-
-def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
-    packed = gzip.compress(SRILM.encode())
-    (tmp_path / "bad.arpa.gz").write_bytes(packed[:-20])
-    with pytest.raises(UserError, match=r"bad\.arpa\.gz"):
-        read_arpa(str(tmp_path / "bad.arpa.gz"))
-
-
-@pytest.mark.tool("kenlm")
-def test_kenlm_reads_what_is_written(tmp_path: Path) -> None:
-    import kenlm
-
-    table, vocabulary = made(4)
-    write_arpa(table, vocabulary, tmp_path / "model.arpa")
-    model, theirs = NgramModel(table, vocabulary), kenlm.Model(str(tmp_path / "model.arpa"))
-    text, _ = text_of([*random_sentences(0, 80), "caf\u00e9 na\u00efve \u4e2d\u6587"])
-    ours = model.log_prob_text(text.ids, text.offsets) / math.log(10)
-    found = []
-    for a, b in zip(text.offsets[:-1], text.offsets[1:], strict=True):
-        sentence = " ".join(vocabulary.words[i] for i in text.ids[a : b - 1])
-        found += [p for p, _, _ in theirs.full_scores(sentence)]
-    np.testing.assert_allclose(ours, found, atol=2e-6)
 
 
 SRILM_3 = """\\data\\

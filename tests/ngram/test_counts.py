@@ -17,10 +17,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting import counts as counts_module
 from lmtool.ngram.counting import occurrences as occurrences_module
-from lmtool.ngram.counting._cache import open_counts, save_counts
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.files.hdf5 import open_counts, save_counts
 from lmtool.ngram.models import ngram_model as model_module
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
@@ -32,7 +32,7 @@ from lmtool.system import parallel
 from lmtool.system import process as memory_module
 from lmtool.system.arrays import release
 from lmtool.system.process import memory_resident
-from tests.ngram.plain import Plain, Text, random_sentences, rows_of, text_of
+from tests.ngram.plain import Plain, Text, random_sentences, text_of
 
 
 @settings(max_examples=60, deadline=None)
@@ -181,17 +181,6 @@ def test_a_text_is_read_piece_by_piece(toy: Corpus, monkeypatch: pytest.MonkeyPa
         places = counts_module.first_places_of(toy.text("train").ids, len(toy.vocabulary))
         ids = toy.split("train").ids.tolist()
         assert places.tolist() == [ids.index(word) if word in ids else -1 for word in range(len(toy.vocabulary))]
-
-
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_the_ngram_that_kenlm_comes_to_last_is_the_maximum_of_all(n: int) -> None:
-    for seed in range(20):
-        text, vocabulary = text_of(random_sentences(seed, 6))
-        ranks = counts_module.kenlm_ranks(counts_module.first_places_of(text.ids, len(vocabulary)), vocabulary)
-        padded = [[vocabulary.bos, *row] for row in rows_of(text)]
-        grams = [row[max(end - n + 1, 0) : end] for row in padded for end in range(2, len(row) + 1)]
-        expected = max(grams, key=lambda words: ranks[words[::-1]].tolist())
-        assert count_ngrams(text, vocabulary, n).newest.tolist() == expected
 
 
 def test_pages_of_files_leave_the_memory_where_it_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

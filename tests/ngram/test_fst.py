@@ -132,7 +132,7 @@ def some_models() -> dict[str, tuple[NgramModel, Vocabulary]]:
     found = {f"order {n}": made(n) for n in (1, 2, 4)}
     table, vocabulary = made(4)
     found["pruned"] = prune_by_entropy(table, 1e-3, vocabulary.eos), vocabulary
-    found["8 bits"] = table.quantized(8), vocabulary
+    found["8 bits"] = table.quantize(8), vocabulary
     found["stupid"] = made(3, StupidBackoff(3, alpha=0.4))
     return {name: (NgramModel(*each), each[1]) for name, each in found.items()}
 

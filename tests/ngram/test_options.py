@@ -15,9 +15,9 @@ from lmtool.config.settings import saved_settings, settings_as_json
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting._cache import counts_path
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.files.hdf5 import counts_path
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.smoothers.base import Form
 from tests.ngram.plain import Text, random_sentences, text_of

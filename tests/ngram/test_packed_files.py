@@ -15,7 +15,6 @@ import pytest
 import lmtool as package
 from lmtool.cli.command_line import main
 from lmtool.data.readers import read_blocks
-from lmtool.errors import UserError
 from lmtool.srilm import command
 from lmtool.system.files import packed_file
 from tests.conftest import Run
@@ -93,18 +92,6 @@ def test_files_are_recognized_by_their_first_bytes(pack: Callable[[bytes], bytes
     for text in (b"a b\n", "caf\u00e9 \u4e2d\n".encode() * 200, b"BZh is text\n"):
         (tmp_path / name).write_bytes(pack(text))
         assert b"".join(read_blocks(str(tmp_path / name))) == text
-
-
-def test_damaged_files_are_still_called_damaged(tmp_path: Path) -> None:
-    for name, content in (
-        ("x.gz", b"\x1f\x8b\x08 cut"),
-        ("x.gz", b"\0\1\2"),
-        ("x.xz", b"\xff\xfe\xfd"),
-        ("x.bz2", b"\xff"),
-    ):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=r"cannot (be unpacked|read) .*x\.|x\.\w+ cannot be unpacked"):
-            list(read_blocks(str(tmp_path / name)))
 
 
 def test_a_moses_file_is_not_srilms(

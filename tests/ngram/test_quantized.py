@@ -18,9 +18,9 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood
-from lmtool.ngram.tables.block_starts import SMALL_NODES, require_within, small_starts
 from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, nearest_levels, quantize
 from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.trie_search import NODES, pack_starts, require_within
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
 
@@ -54,8 +54,8 @@ def test_each_order_has_levels_of_its_own() -> None:
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
     table, text, vocabulary = kneser_ney(n, 400, 3)
-    small = table.quantized(bits)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(bits)
+    plain = replace(small.unpack(), trie=table.trie)
     one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
     rng = np.random.default_rng(0)
     contexts = rng.integers(0, len(vocabulary), (300, n - 1))
@@ -76,14 +76,14 @@ def test_distributions_sum_to_one_but_for_rounding() -> None:
     contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
     worst = {}
     for bits in (4, 6, 8):
-        model = NgramModel(table.quantized(bits), vocabulary)
+        model = NgramModel(table.quantize(bits), vocabulary)
         worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
     assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
 
 
 def test_distributions_have_the_scores_of_each_word() -> None:
     text, vocabulary = text_of(["a b a", "a b c", "b a c", "c"])
-    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantized(8)
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantize(8)
     model, words = NgramModel(table, vocabulary), np.arange(len(vocabulary) - 1)
     contexts = np.array([[0, 1], [1, 0], [2, 2], [vocabulary.bos, 0], [vocabulary.bos, vocabulary.bos]])
     of_each = [model.log_prob(np.repeat(context[None], len(words), axis=0), words) for context in contexts]
@@ -93,41 +93,40 @@ def test_distributions_have_the_scores_of_each_word() -> None:
 def test_zero_probabilities_stay_zero() -> None:
     text, vocabulary = text_of(["a b c", "a b d", "b a"])
     table = estimate(count_ngrams(text, vocabulary, 2), MaximumLikelihood(2))
-    small = table.quantized(4)
+    small = table.quantize(4)
     for name in ("log_prob", "log_backoff"):  # few enough to stay as they are
         values = getattr(small, name)
         assert values[:].tolist() == getattr(table, name).tolist()
 
 
-def test_the_small_trie_finds_what_the_trie_finds() -> None:
+def test_the_trie_finds_its_ngrams() -> None:
     # A first word with more children than a block has nodes, nodes without any, and a last block that is not full.
-    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * SMALL_NODES)] + ["a c", *random_sentences(1, 200)])
+    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * NODES)] + ["a c", *random_sentences(1, 200)])
     trie = count_ngrams(text, vocabulary, 4).trie
-    small = trie.small()
-    assert small.nodes.start_width is None and small.small() is small and small.nbytes < trie.nbytes
     for k in range(1, 4):
-        assert (small.begins(k, 0, trie.sizes[k - 1]) == trie.begins(k, 0, trie.sizes[k - 1])).all()
         grams = trie.ngrams(k + 1, 0, trie.sizes[k])
-        assert (small.find(grams) == np.arange(trie.first(k + 1), trie.first(k + 2))).all()
-        assert (small.find(grams[:, ::-1].copy()) == trie.find(grams[:, ::-1].copy())).all()
-        assert (small.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
+        numbers = {tuple(gram): number for number, gram in enumerate(grams.tolist(), trie.first(k + 1))}
+        assert trie.find(grams).tolist() == list(numbers.values())
+        assert trie.find(grams[:, ::-1].copy()).tolist() == [numbers.get(tuple(g[::-1]), -1) for g in grams.tolist()]
+        assert (trie.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
 
 
-def test_small_starts_by_hand() -> None:
+def test_starts_by_hand() -> None:
     starts = np.array([10, 11, 12, 13], dtype=np.int64)  # one child each: no bits at all
-    base, bits = small_starts(lambda a, b: starts[a:b], 4, Storage())  # type: ignore[misc]
-    assert base.tolist() == [10, 0] and not bits.any()
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [10, 0] and not bits.any()
     starts = np.array([10, 10, 15], dtype=np.int64)  # less their place 10, 9, 13: base 9, and 1, 0, 4 in 3 bits
-    base, bits = small_starts(lambda a, b: starts[a:b], 3, Storage())  # type: ignore[misc]
-    assert base.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
-    assert small_starts(lambda a, b: np.array([0, 1 << 40])[a:b], 2, Storage()) is None
+    blocks, bits = pack_starts(starts, Storage())
+    assert blocks.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
+    with pytest.raises(UserError, match="over 2 billion"):
+        pack_starts(np.array([0, 1 << 40]), Storage())
     with pytest.raises(ValueError, match="too short"):
         require_within(np.array([0, 1 << 20 | 31]), bits, 3)
 
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 400, 3)
-    small = table.quantized(5)
+    small = table.quantize(5)
     path = tmp_path / "model.h5"
     save_table(small, path, "right")
     again = open_table(path, "right")
@@ -144,8 +143,8 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
         ("log_backoff/codes", None, {"length": 3}),
         ("log_backoff/codes", None, {"width": 4}),
         ("log_prob", np.zeros(9, dtype=np.float32), {}),
-        ("blocks", again.trie.nodes.base[:-2].copy(), {}),
-        ("blocks", again.trie.nodes.base + (1 << 40), {}),
+        ("blocks", again.trie.nodes.blocks[:-2].copy(), {}),
+        ("blocks", again.trie.nodes.blocks + (1 << 40), {}),
         ("starts", again.trie.nodes.starts[:-40].copy(), {}),
     ):
         path.write_bytes(whole)
@@ -165,8 +164,8 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
 
 def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
-    small = table.quantized(6)
-    plain = replace(small.unpacked(), trie=table.trie)
+    small = table.quantize(6)
+    plain = replace(small.unpack(), trie=table.trie)
     for name, each in (("small", small), ("plain", plain)):
         write_arpa(each, vocabulary, tmp_path / f"{name}.arpa")
         write_arpa(replace(each, missing=-0.5), vocabulary, tmp_path / f"{name}-missing.arpa")
@@ -175,10 +174,10 @@ def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_prob[:], two.log_prob[:])
     with pytest.raises(UserError, match="quantized already, to 6 bits"):
-        small.quantized(8)
+        small.quantize(8)
 
 
 def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 3000, 3)
-    free, tight = table.quantized(8), table.quantized(8, Storage(1 << 16, tmp_path))
+    free, tight = table.quantize(8), table.quantize(8, Storage(1 << 16, tmp_path))
     assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))

@@ -18,7 +18,7 @@ from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.packed import borrowed
+from lmtool.ngram.tables.packed import borrow
 from lmtool.ngram.tables.trie_search import child
 from tests.ngram.plain import fixed_lookup, kneser_ney, text_of
 
@@ -33,18 +33,18 @@ def model_of(order: int, smoother: Smoother | None = None) -> NgramModel:
 
 @numba.njit
 def found(table, order, context, word):
-    return find(borrowed(table), order, context, word)
+    return find(borrow(table), order, context, word)
 
 
 @numba.njit
 def child_of(nodes, node, word):
-    return child(borrowed(nodes), node, word)
+    return child(borrow(nodes), node, word)
 
 
 @numba.njit
 def one_by_one(table, eos, states, words, log_prob, after, matched):
     """The plain form of scoring.advance_states."""
-    table = borrowed(table)
+    table = borrow(table)
     for i in range(len(words)):
         log_prob[i], matched[i], lasting = score_word(table, states[i], words[i], after[i])
         if words[i] == eos:
@@ -57,7 +57,7 @@ def one_by_one(table, eos, states, words, log_prob, after, matched):
 @pytest.mark.parametrize("bits", [None, 5, 8])
 def test_children_are_those_of_a_plain_search(bits: int | None) -> None:
     table, _, _ = kneser_ney(3, 300, 0)
-    trie = (table if bits is None else table.quantized(bits)).trie
+    trie = (table if bits is None else table.quantize(bits)).trie
     for k in (2, 3):
         begins = trie.begins(k - 1, 0, trie.sizes[k - 2])
         for context in range(0, trie.sizes[k - 2], 7):
@@ -77,7 +77,7 @@ def test_every_ngram_is_in_the_hash_table_and_no_other(
 ) -> None:
     monkeypatch.setattr(find_module, "SLOTS_PER_NGRAM", slots)
     table = model_of(3).table
-    table = table if bits is None else table.quantized(bits)
+    table = table if bits is None else table.quantize(bits)
     lookup = fixed_lookup(table, order)
     hashed, plain = lookup.compiled, fixed_lookup(table, 1).compiled
     assert hashed.ngrams.entries.ctypes.data % 64 == 0  # each bucket of four is one cache line
@@ -113,7 +113,7 @@ def test_all_forms_give_the_same(kind: str) -> None:
     model = model_of(2 if kind == "bigrams" else 3, smoother)
     table: BackoffTable = {
         "not closed": replace(model.table, suffix_closed=False),
-        "quantized": model.table.quantized(5),
+        "quantized": model.table.quantize(5),
     }.get(kind, model.table)
     lookups = [fixed_lookup(table, order) for order in range(1, table.order + 1)]
     marks = model.vocabulary.special_tokens
@@ -134,7 +134,7 @@ def test_all_forms_give_the_same(kind: str) -> None:
 
 
 def test_text_is_scored_by_the_hash_table_once_it_pays() -> None:
-    for table in (kneser_ney(3, 300, 0)[0], kneser_ney(3, 300, 0)[0].quantized(6)):
+    for table in (kneser_ney(3, 300, 0)[0], kneser_ney(3, 300, 0)[0].quantize(6)):
         pays, lookup = table.sizes[1] // 4, Lookup(table)
         assert lookup.for_text(pays).ngrams.order == 1
         assert lookup.for_text(1).ngrams.order == 2

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.data.corpus import Corpus
-from lmtool.ngram.models.ngram_model import evenly
+from lmtool.ngram.models.ngram_model import even_positions
 from lmtool.runs.run import Run as TrainedRun
 from lmtool.runs.weights import quantized, restored
 from tests.conftest import Run
@@ -70,7 +70,7 @@ def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) ->
 def test_the_spread_of_the_sums_is_printed(runs: Path, lmtool: Run) -> None:
     said = lmtool("convert", f"run={runs}/kn3", "quantize=4", "hydra.run.dir=four")
     model = package.load("four").model
-    assert [list(evenly(3)), len(evenly(300)), evenly(300)[-1]] == [[0, 1, 2], 256, 298]
+    assert [list(even_positions(3)), len(even_positions(300)), even_positions(300)[-1]] == [[0, 1, 2], 256, 298]
     ngrams = model.table.trie.ngrams(3, 0, model.table.sizes[2])
     assert len(ngrams) < 256, "all are taken"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +23,13 @@ needs_spark = pytest.mark.skipif(
 )
 TRAIN = ("train", "model=ngram", "model.order=3", "prune_counts=[0,0,1]", "data=text", "data.valid=valid.txt")
 ENTROPY = "prune_entropy=1e-6"
-# Two trainings by one driver, whose lines follow.
-TWO = """
+# Three trainings by one driver: the first line is interrupted, then run again.
+THREE = """
 import sys
 from lmtool.cli.command_line import main
 lines = sys.argv[1:]
 at = lines.index("--")
-sys.exit(main(lines[:at]) or main(lines[at + 1 :]))
+sys.exit([main(words) for words in (lines[:at], lines[:at], lines[at + 1 :])] != [130, 0, 0])
 """
 
 
@@ -81,7 +82,7 @@ def finished() -> dict[Path, int]:
 
 
 @needs_spark
-def test_the_same_models_though_executor_worker_and_driver_are_killed(
+def test_the_same_models_though_all_are_killed_and_interrupted(
     lmtool: Run, cluster: Any, drivers: list[subprocess.Popen[str]]
 ) -> None:
     write_text(Path())
@@ -113,11 +114,15 @@ def test_the_same_models_though_executor_worker_and_driver_are_killed(
     before = finished()
     assert [path.parent.name.partition("-")[0] for path in sorted(before)] == ["pieces", "types"]
 
-    driver = started("-c", TWO, *line, "--", *line[:-1], "hydra.run.dir=there-pruned", ENTROPY)
+    for path in writing("ngrams-*"):
+        shutil.rmtree(path)
+    driver = started("-c", THREE, *line, "--", *line[:-1], "hydra.run.dir=there-pruned", ENTROPY)
+    until(lambda: writing("ngrams-*"), driver, "sorted n-grams")
+    driver.send_signal(signal.SIGINT)
     out, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, err
     assert before.items() <= finished().items()  # they were taken up, not made again
-    assert "Traceback" not in err and "n-grams" in out
+    assert "Traceback" not in err and err.count("lmtool: interrupted\n") == 1 and "n-grams" in out
     for name in ("", "-pruned"):
         assert Path(f"there{name}/model.h5").read_bytes() == Path(f"here{name}/model.h5").read_bytes(), name
 

@@ -121,7 +121,7 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
         (["a", "b <s> c"], "file, line 2: <s> is in the text"),
         (["a\nb", "b\n<s>", "c"], "file, record 2: <s> is in the text"),
         (["a\0b"], "file, line 1: a NUL byte"),
-        (["a\0 \0b\0", "\0c\0"], "file is UTF-16LE, not UTF-8"),
+        (["a\0 \0b\0", "\0c\0"], "file, line 1: a NUL byte"),
         (["a", "\0"], "file, line 2: a document without data.column, or none at all"),
     ],
 )

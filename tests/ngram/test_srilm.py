@@ -24,7 +24,7 @@ from lmtool.ngram.counting.counts import count_text
 from lmtool.ngram.estimation.estimate import estimate_per_order
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.runs.load import load
-from lmtool.srilm import command, parse, smoother_of
+from lmtool.srilm import command, parse, srilm_smoother
 
 TEXT = "a b\na b\na c\n"
 
@@ -363,7 +363,7 @@ def test_digits_of_srilm(real_data: Path, folder: Path, capsys: pytest.CaptureFi
     for options, figures in FIGURES.items():
         for order in (3, 4, 5) if options == "-kndiscount -interpolate" else (3,):  # all agree; it takes a minute
             given = parse("ngram-count", f"{options} -gt3min 1 -gt4min 1 -gt5min 1".split())
-            smoother = smoother_of(given, order, len(vocabulary) - 1)
+            smoother = srilm_smoother(given, order, len(vocabulary) - 1)
             table = estimate_per_order(counts.upto(order), smoother, closed=False)
             found = perplexity(NgramModel(table, vocabulary).score_text(text))
             assert found == pytest.approx(figures[order - 3], rel=4e-6), options

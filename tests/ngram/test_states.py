@@ -110,7 +110,7 @@ def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.M
     assert model.lookup.compiled.ngrams.order == 2
     single.first(sentence_start=True)  # one word more
     assert model.lookup.compiled.ngrams.order == model.table.order
-    small = NgramModel(model.table.quantized(8), toy.vocabulary)
+    small = NgramModel(model.table.quantize(8), toy.vocabulary)
     for _ in range(3):
         small.lookup.for_states(pays)
     assert small.lookup.compiled.ngrams.order == 2

@@ -16,7 +16,7 @@ import lmtool as package
 from lmtool.cli.command_line import main
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
-from lmtool.ngram.query.sums import checked_sums, renormalized
+from lmtool.ngram.query.sums import check_sums, renormalize
 from lmtool.srilm import command
 from tests.conftest import Run
 
@@ -101,7 +101,7 @@ def test_sums_by_hand(bad: Run) -> None:
     assert sums("bad.arpa") == pytest.approx(SUMS)
     model = arpa_model("claim.arpa")  # what the file says of itself is not believed
     assert not model.normalized
-    checked, low, high = checked_sums(model.table, model.vocabulary.eos)
+    checked, low, high = check_sums(model.table, model.vocabulary.eos)
     assert (low, high) == pytest.approx((0.575, 1.1)) and not checked.normalized
     a, b, bos = (model.vocabulary.ids[word] for word in ("a", "b", "<s>"))
     rows = np.exp(model.log_dist(np.array([[bos], [a], [b]]))).sum(axis=1)
@@ -209,13 +209,13 @@ def test_sums_of_any_table_are_those_of_the_plain_program(closed: bool, seed: in
     model = arpa_model(str(path))
     assert model.table.suffix_closed is closed
     wanted = sums(path)
-    _, low, high = checked_sums(model.table, model.vocabulary.eos)
+    _, low, high = check_sums(model.table, model.vocabulary.eos)
     grams_of_file = read(path)
     in_table = [value for context, value in wanted.items() if not context or context in grams_of_file]
     assert (low, high) == pytest.approx((min(in_table), max(in_table)), rel=1e-5)
     from lmtool.ngram.files.arpa_model import write_arpa
 
-    write_arpa(renormalized(model.table), model.vocabulary, tmp_path / "one.arpa", closed=True)
+    write_arpa(renormalize(model.table), model.vocabulary, tmp_path / "one.arpa", closed=True)
     assert all(value == pytest.approx(1, abs=1e-5) for value in sums(tmp_path / "one.arpa").values())
     # Each probability is the score divided by the sum.
     ours = read(tmp_path / "one.arpa")
@@ -232,7 +232,7 @@ def test_absurd_weights_are_scores(tmp_path: Path) -> None:
     model = arpa_model(str(tmp_path / "x.arpa"))
     assert not model.normalized
     with pytest.raises(UserError, match="back-off weights are too large"):
-        renormalized(model.table)
+        renormalize(model.table)
 
 
 def test_stupid_backoff_can_be_renormalized(lmtool: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.files.hdf5 import mapped, open_table, save_table, write_array
+from lmtool.ngram.files.hdf5 import map_array, open_table, save_table, write_array
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import TOKENS_PER_PIECE
@@ -65,8 +65,8 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
         ("first", sizes[:-1], {}),
         ("words", None, {"length": 3}),
         ("words", None, {"width": 63}),
-        ("starts", None, {"length": 10**6}),
-        ("base", np.zeros(0, dtype=np.int64), {}),
+        ("starts", np.zeros(0, dtype=np.uint64), {}),
+        ("blocks", np.zeros(0, dtype=np.int64), {}),
         ("/", None, {"bos": 10**6}),
         ("/", None, {"unseen": "much"}),
     ):
@@ -82,14 +82,12 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [None, 8])
 def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
-    table = table if bits is None else table.quantized(bits)
+    table = table if bits is None else table.quantize(bits)
     rng, path = np.random.default_rng(0), tmp_path / "model.h5"
     save_table(table, path, "right")
     assert open_table(path, "right").sizes == table.sizes
     nodes = table.trie.nodes
-    for name in ("unigram_starts", "base", "starts", "words"):
-        if bits is not None and name == "base":
-            continue  # whose rows say where their numbers are: test_quantized
+    for name in ("unigram_starts", "starts", "words"):  # blocks, whose rows say where numbers are: test_quantized
         array = getattr(nodes, name)
         noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
         swapped = array.copy()  # a single start out of its order, a single word
@@ -172,7 +170,7 @@ def test_arrays_are_of_the_file_that_is_open(tmp_path: Path) -> None:
         with h5py.File(tmp_path / name, "w") as file:
             write_array(file, "x", np.array(values, dtype=np.int64))
     with h5py.File(tmp_path / "a.h5") as file:
-        assert mapped(file["x"], np.int64).tolist() == [1, 2, 3]
+        assert map_array(file["x"], np.int64).tolist() == [1, 2, 3]
         (tmp_path / "b.h5").replace(tmp_path / "a.h5")
         with pytest.raises(OSError, match="another file has replaced it while it was read"):
-            mapped(file["x"], np.int64)
+            map_array(file["x"], np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.text_form import visible
-from lmtool.plots import fonts
+from lmtool.plots import style
 from lmtool.plots.charts import Dot, dots_figure, loss_against_rate, settings_figure, weight_bars
 from lmtool.plots.curves import History, training_curves, valid_curves
 from lmtool.plots.style import as_png, as_svg, new_figure, shortened
@@ -84,7 +84,7 @@ def width_of(text: str) -> float:
 
 def test_a_font_with_the_letters_is_chosen(make_font: MakeFont, caplog: pytest.LogCaptureFixture) -> None:
     make_font("Two Ems", ETHIOPIC, 2000)  # installed after matplotlib has listed the fonts
-    assert fonts.families(["a b", ETHIOPIC]) == ["DejaVu Sans", "Two Ems"]
+    assert style.families(["a b", ETHIOPIC]) == ["DejaVu Sans", "Two Ems"]
     # Three letters, each 200 points wide, then a full stop of DejaVu Sans: 0.318 em, of which 0.1 is its dot's end.
     assert 600 <= width_of(ETHIOPIC) <= 635
     assert not caplog.messages
@@ -92,7 +92,7 @@ def test_a_font_with_the_letters_is_chosen(make_font: MakeFont, caplog: pytest.L
 
 def test_the_default_font_is_enough(make_font: MakeFont) -> None:
     make_font("All", "aя\u03b1", 2000)
-    assert fonts.families(["aя\u03b1 \u200d\u2067\xad\n"]) == ["DejaVu Sans"]
+    assert style.families(["aя\u03b1 \u200d\u2067\xad\n"]) == ["DejaVu Sans"]
 
 
 def test_few_fonts_of_noto_are_preferred(make_font: MakeFont) -> None:
@@ -101,24 +101,24 @@ def test_few_fonts_of_noto_are_preferred(make_font: MakeFont) -> None:
     make_font("Noto Sans One", "ሀሁሂሃ", 1000)
     make_font("Noto Sans Half", "ሀሁ", 1000)
     make_font("Last Resort", "ሀሁሂሃก中", 1000)
-    assert fonts.families(["ሀሁ ሂሃ"]) == ["DejaVu Sans", "Noto Sans One"]
-    assert fonts.families(["ሀሁ", "ሂሃก"]) == ["DejaVu Sans", "Noto Sans One", "A Lot"]
+    assert style.families(["ሀሁ ሂሃ"]) == ["DejaVu Sans", "Noto Sans One"]
+    assert style.families(["ሀሁ", "ሂሃก"]) == ["DejaVu Sans", "Noto Sans One", "A Lot"]
 
 
 def test_han_letters_are_those_of_the_country(make_font: MakeFont) -> None:
     for country in ("HK", "JP", "KR", "SC"):
         make_font(f"Noto Sans CJK {country}", "中のン국", 1000)
-    found = {text: fonts.families([text])[1][-2:] for text in ("中", "中の", "ン中", "中국")}
+    found = {text: style.families([text])[1][-2:] for text in ("中", "中の", "ン中", "中국")}
     assert found == {"中": "SC", "中の": "JP", "ン中": "JP", "中국": "KR"}
 
 
 def test_a_font_that_is_gone_or_broken_is_not_chosen(make_font: MakeFont, installed: list[str], tmp_path: Path) -> None:
     make_font("Gone", ETHIOPIC, 1000)
-    assert fonts.families([ETHIOPIC])[1:] == ["Gone"]
+    assert style.families([ETHIOPIC])[1:] == ["Gone"]
     (tmp_path / "Gone.ttf").unlink()
     (tmp_path / "broken.ttf").write_bytes(b"no font")
     installed.append(str(tmp_path / "broken.ttf"))
-    assert fonts.families([ETHIOPIC])[1:] == []
+    assert style.families([ETHIOPIC])[1:] == []
 
 
 def test_letters_without_a_font_are_noted_once(installed: list[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -14,10 +14,9 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.axes import number_axis, perplexity_text, top_of
 from lmtool.plots.charts import Dot, dots_figure, line_settings, settings_figure
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
-from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
+from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure, number_axis, perplexity_text, top_of
 from lmtool.plots.word_pictures import label_corners, map_figure
 from lmtool.report.maps import pca, tsne
 

@@ -302,7 +302,6 @@ def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
 FOUND = [
     (["convert", "run=x", "to=b.arpa", "a" * 300], ["no setting"]),
     (["train", "--info=x"], ["--info x", "defaults-tree"]),
-    (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
     (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),
     (["eval", "run=x", "options=half\uddf6"], ["must be text without line breaks"]),

@@ -71,31 +71,6 @@ def test_the_classes_of_a_text_of_two_kinds_of_words() -> None:
     assert found.information == pytest.approx(-(p * np.log(p)).sum(), abs=1e-12)
 
 
-def test_information_of_bigrams_that_occur_once() -> None:
-    # 0 1 and 1 2: each word says what follows, and p(first, second) / p(first) p(second) is 2 for both.
-    pairs = bigrams(np.array([0, 1, 2]), np.array([0, 3]), 3)
-    found = exchange(pairs, np.arange(3), 3, np.arange(3), np.zeros(3, bool), 0)
-    assert found.information == pytest.approx(np.log(2)) and found.class_of.tolist() == [0, 1, 2]
-
-
-def test_bigrams_of_sentences_by_hand() -> None:
-    found = bigrams(np.array([0, 1, 2, 1, 2, 0]), np.array([0, 1, 5, 6]), 3)  # 0; 1 2 1 2; 0
-    assert [part.tolist() for part in found] == [[1, 2], [2, 1], [2, 1]]
-    assert [part.tolist() for part in bigrams(np.array([0, 1]), np.array([0, 0, 2, 2]), 3)] == [[0], [1], [1]]
-    assert [len(part) for part in bigrams(np.array([0, 1]), np.array([0, 1, 2]), 3)] == [0, 0, 0]
-
-
-def test_counts_beyond_the_table() -> None:
-    """F of counts from 2^18 on is computed; the classes are those of a thousandth of the counts."""
-    ids, offsets, counts = text(3, 8)
-    few = bigrams(ids, offsets, 8)
-    many = few._replace(counts=few.counts * 100_000)
-    start, order = np.arange(8) % 3, np.argsort(-counts)
-    one, other = (exchange(pairs, start, 3, order, np.zeros(3, bool), 20) for pairs in (few, many))
-    np.testing.assert_array_equal(one.class_of, other.class_of)
-    assert one.information == pytest.approx(other.information, rel=1e-9)
-
-
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_short_table_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = int(TEXTS[name][0].max()) + 1

@@ -99,12 +99,6 @@ def test_no_file(tmp_path: Path) -> None:
         read_tree(tmp_path, ["a"])
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
-    path = tmp_path / "t.txt"
-    path.write_bytes(b"\xef\xbb\xbfa\t0\nb\t1\n")
-    assert code_strings(read_tree(path, ["a", "b"])) == ["0", "1"]
-
-
 def test_words_without_a_name_are_their_ids() -> None:
     codes = [(0, "0"), (1, "2")]
     for names, said in ((["a", "b"], "'b'"), (["a"], "1"), ([], "1"), (None, "1")):

@@ -1,6 +1,4 @@
-"""The interface of a source: the text of each split in blocks of whole lines, or drawn ids; cuts of one text into
-splits.
-"""
+"""The interface of a source: the text of each split in blocks of whole lines, or drawn ids; and cuts of one text."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class PydocData(DataConfig):
     test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        extracted = cache(self._extracted)
+        extracted = cache(self._extract)
 
         def blocks(name: str) -> Iterator[bytes]:
             yield ("\n".join(extracted()[name]) + "\n").encode()
@@ -98,7 +98,7 @@ class PydocData(DataConfig):
         splits = {name: partial(blocks, name) for name in ("train", "valid", "test")}
         return Source(splits, stamp, identity=lambda: stamp)
 
-    def _extracted(self) -> dict[str, list[str]]:
+    def _extract(self) -> dict[str, list[str]]:
         library = Path(sysconfig.get_paths()["stdlib"])
         texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
         seen: set[str] = set()
@@ -112,9 +112,7 @@ class PydocData(DataConfig):
         return texts
 
     def _split_of(self, module: str) -> str:
-        """Return the split of a module, by its name alone, so that a text stays in its split in other versions of
-        Python.
-        """
+        """Return the split of a module, by its name alone: a text stays in its split in other versions of Python."""
         import hashlib  # slow to import, which would delay help pages
 
         digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
@@ -145,9 +143,7 @@ def docstrings(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences(docstring: str, min_words: int) -> list[str]:
-    """Return the sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are
-    skipped.
-    """
+    """Return the sentences of a docstring with `min_words` or more, their tokens separated by spaces."""
     kept = []
     for piece in SENTENCE_END.split(docstring):
         tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]

@@ -13,7 +13,7 @@ from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.data.documents import texts_of_rows
 from lmtool.data.faults import Faults
-from lmtool.data.first_pass import unmarked
+from lmtool.data.first_pass import without_marked_records
 from lmtool.data.readers import blocks_of_documents
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
@@ -30,9 +30,7 @@ SPLIT = "the name of a split, or a share between 0 and 1"
 
 @dataclass(slots=True)
 class HubData(DataConfig):
-    """A data set with a column of text; each line of a document is a line. Shares are cut from the end of train: valid
-    before test.
-    """
+    """A data set with a column of text, each line of a document a line. Shares are cut from train's end, test last."""
 
     path: str = MISSING
     config: str | None = MISSING
@@ -114,4 +112,4 @@ class HubData(DataConfig):
         values = chain.from_iterable(batch[self.column] for batch in part.select_columns([self.column]).iter(ROWS))
         called = f"{self.path}, {name}"
         texts = texts_of_rows(values, called, self.column, "data.column", faults)
-        return unmarked(blocks_of_documents(texts, called), self, faults)
+        return without_marked_records(blocks_of_documents(texts, called), self, faults)

@@ -14,9 +14,9 @@ from lmtool.config.data import BlankLines, DataConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.data import text_files
 from lmtool.data.faults import Faults
-from lmtool.data.first_pass import unmarked
+from lmtool.data.first_pass import without_marked_records
 from lmtool.data.readers import MEMBER, read_blocks
-from lmtool.data.remote import escaped, is_address
+from lmtool.data.remote import escape_glob, is_address
 from lmtool.data.sources.base import Blocks, ExternalText, NoSource, Source, SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
@@ -28,9 +28,7 @@ FILES = "a path, a glob, a folder, or a list of them"
 
 @dataclass(slots=True)
 class TextData(DataConfig):
-    """Text files, local or downloaded; the texts of several sources of train are concatenated in the order of their
-    names.
-    """
+    """Text files, local or downloaded; several sources of train are concatenated in the order of their names."""
 
     takes_word_list: ClassVar[bool] = True
 
@@ -99,7 +97,7 @@ class TextData(DataConfig):
         train = [
             [name]
             if is_address(name)
-            else [escaped(f"file:{Path(file).resolve()}") for file in text_files.text_files(name, "data.train")]
+            else [escape_glob(f"file:{Path(file).resolve()}") for file in text_files.text_files(name, "data.train")]
             for name in names
         ]
         return ExternalText(train, self.column)
@@ -163,7 +161,7 @@ class TextData(DataConfig):
         )
 
     def _read(self, paths: list[str], faults: Faults) -> Blocks:
-        return unmarked(read_blocks(*paths, column=self.column, faults=faults), self, faults)
+        return without_marked_records(read_blocks(*paths, column=self.column, faults=faults), self, faults)
 
 
 def _paths(key: str, value: Any) -> Any:

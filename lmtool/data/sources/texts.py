@@ -17,9 +17,8 @@ from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from lmtool.data.encodings import without_marks
-from lmtool.data.faults import Faults
-from lmtool.data.first_pass import marks_refused
+from lmtool.data.faults import Faults, without_marks
+from lmtool.data.first_pass import mark_checker
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
@@ -100,7 +99,7 @@ def _vocabulary(words: Any, data: TextsData) -> list[str]:
     listed: dict[str, None] = {}
     for word in words:
         _require_word(word, "words", chars=rules.unit.is_character)
-        _encoded(word, "words")
+        _encode(word, "words")
         word = written(word)
         if word in listed:
             raise UserError(f"words: {word!r} is listed twice; remove one")
@@ -123,7 +122,7 @@ def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
         raise UserError(f"{split}={items!r:.40}: must be a list of sentences, e.g. {split}={remedy}")
-    check = marks_refused(data)
+    check = mark_checker(data)
     for number, item in enumerate(items, start=1):
         where = f"{split}, sentence {number:,}"
         with faults:
@@ -131,7 +130,7 @@ def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[
             if data.sentences and "\n" in line:
                 remedy = "give each sentence by itself, as by text.splitlines()"
                 raise RecordError(f"{where}: a line end within it: {remedy}")
-            encoded = without_marks(_encoded(line, where) + b"\n", split, begins_file=number == 1)
+            encoded = without_marks(_encode(line, where) + b"\n", split, begins_file=number == 1)
             if b">" in encoded or not encoded.isascii():
                 check(encoded, where)
             yield encoded
@@ -151,7 +150,7 @@ def _line(item: object, where: str, *, chars: bool) -> str:
     return line
 
 
-def _encoded(text: str, where: str) -> bytes:
+def _encode(text: str, where: str) -> bytes:
     if "\0" in text:
         raise RecordError(f"{where}: a NUL character: this is not text")
     try:

@@ -72,9 +72,7 @@ class Encoder(Formed, ABC):
         """Compute hidden states `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in plain torch."""
 
     def with_dropout(self, x: Tensor, share: float) -> Tensor:
-        """In training, set each number of x `[...]` to 0 with probability `share`, divide the others by 1 - share
-        (Srivastava et al. 2014).
-        """
+        """In training, set each number of x `[...]` to 0 with probability `share`, divide the others by 1 - share."""
         if not (self.training and share):
             return x
         dropped: Tensor = self.computed("dropped", x, share)
@@ -93,8 +91,5 @@ class Encoder(Formed, ABC):
         self.embedding.sparse = False
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile of_embeddings by torch.compile, which gets the arguments.
-
-        The look-up of embeddings is left out: it would only break torch's graph.
-        """
+        """Compile of_embeddings by torch.compile; the look-up of embeddings would only break its graph."""
         self.of_embeddings = torch.compile(self.of_embeddings, *args, **kwargs)  # type: ignore[method-assign]

@@ -62,8 +62,7 @@ class History(Formed):
     def forward(self, contexts: Tensor, vectors: Tensor, *, sparse: bool) -> Tensor:
         """Return the vectors of the last C words, then the K sums, `[B, C + K, E]`.
 
-        contexts: ids `[B, T]`, int64, oldest word first. vectors: embeddings `[V, E]`. sparse: whether their gradient
-        is sparse.
+        contexts: ids `[B, T]`, int64, oldest word first. vectors: `[V, E]`. sparse: whether their gradient is sparse.
         """
         x: Tensor = self.computed("words_and_sums", contexts, vectors, sparse)
         return torch.cat([x[:, : self.words], x[:, self.words :] * self.scale], dim=1)
@@ -127,9 +126,7 @@ class NPLM(Encoder):
         return a if self.project is None else self.project(a)
 
     def units(self, z: Tensor, number: int) -> Tensor:
-        """Compute dropout(f(norm(z))) of a layer's z `[B, H]`, or dropout(f(norm(z)) norm'(z')) of `[B, 2 H]`, z and z'
-        side by side, with gates.
-        """
+        """Compute dropout(f(norm(z))), `[B, H]`; with gates, z and z' side by side, dropout(f(norm(z)) norm'(z'))."""
         z, *gate = z.chunk(2, dim=1) if self.config.gated else (z,)
         a = FUNCTIONS[self.config.activation](z if self.norms is None else self.norms[number](z))
         if gate:

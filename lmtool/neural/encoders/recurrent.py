@@ -97,9 +97,7 @@ class Recurrent(Encoder):
         raise UserError("training.compile=true: a recurrent network is not compiled; leave it out")
 
     def read(self, words: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read words `[B, T]` after states `[B, W]`; return the hidden state after each, `[B, T, D]`, and the last
-        states.
-        """
+        """Read words `[B, T]` after states `[B, W]`; return the hidden states, `[B, T, D]`, and the last states."""
         resets = words == self.bos
         if not bool(resets[:, 1:].any()):
             return self._layers(words, state.masked_fill(resets[:, :1], 0), None)
@@ -136,9 +134,7 @@ class Recurrent(Encoder):
         return dropped, torch.cat(after, 1)
 
     def _penalty(self, h: Tensor, dropped: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return the activation regularization of hidden states `[S, T, D]` after dropout, and the temporal one of
-        those before: a scalar. lengths: as in _layers.
-        """
+        """Return the penalty of hidden states `[S, T, D]`: of their size after dropout and of their steps before."""
         config, places, dtype = self.config, torch.arange(h.shape[1]), self.embedding.weight.dtype
         inside = places < (lengths[:, None] if lengths is not None else torch.full((len(h), 1), h.shape[1]))
         inside = inside.to(h.device)

@@ -19,9 +19,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import TANH, activate, slopes
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, copy_row
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, copy_row, exp_below
 from lmtool.neural.optimizers.base import change_rows
 from lmtool.neural.optimizers.rows import sgd_rows
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
@@ -41,12 +40,7 @@ class FactoredGradients:
     """
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """output: U `[O, D]`.
-        bias: b `[O]`.
-        h: `[B, D]`.
-        targets: `[B]`, int64.
-        scores: memory for B O scores.
-        """
+        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory for B O scores."""
         self._h = h
         self._delta = torch.mm(output, h.T, out=scores.view(len(output), len(h)))
         words, delta = targets.numpy(), self._delta.numpy()

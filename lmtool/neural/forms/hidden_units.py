@@ -25,8 +25,7 @@ from torch.autograd.function import once_differentiable
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
-from lmtool.neural.forms._fast_math import error_function, exp_below, tanh
-from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row
+from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row, error_function, exp_below, tanh
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
@@ -294,9 +293,7 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Array) -> None:
-    """Turn a row of gradients after a norm into the gradients before it; add the gradients of gain and offset to sums
-    `[2, H]`.
-    """
+    """Turn gradients after a norm into those before it; add those of gain and offset to sums `[2, H]`."""
     of_gain, of_offset, width = sums[0], sums[1], row.dtype.type(len(row))
     mean, along = row.dtype.type(0), row.dtype.type(0)
     for j in range(len(row)):

@@ -28,9 +28,8 @@ from lmtool.neural.checks import all_below
 from lmtool.neural.encoders.nplm import NPLM
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, allowed, tiles
-from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row, exp_below
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax, made_for
 from lmtool.neural.forms.softmax_chunks import fast_dots, in_bf16
 from lmtool.neural.model import NeuralModel

@@ -35,8 +35,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms import softmax_chunks, tiles
-from lmtool.neural.forms._fast_math import bfloat16, widened
-from lmtool.neural.forms.loops import FAST, as_arrays
+from lmtool.neural.forms.loops import FAST, as_arrays, bfloat16, widened
 from lmtool.neural.forms.softmax_chunks import (
     Gradients,
     bf16_form,
@@ -92,9 +91,7 @@ def loss_by(kind: type[Bf16Softmax], layer: FullSoftmax, h: Tensor, y: Tensor) -
 
 
 def made_for(kind: type[Bf16Softmax], held: Bf16Softmax | None, weight: Tensor, examples: int) -> Bf16Softmax:
-    """Return the held object if it is of this kind, for these sizes and the current number of threads; else a new
-    one.
-    """
+    """Return the held object if it is of this kind and for these sizes and as many threads; else a new one."""
     sizes = len(weight), weight.shape[1], examples
     fits = type(held) is kind and held.made_for == (*sizes, parallel.threads())
     return held if held is not None and fits else kind(*sizes)
@@ -124,14 +121,7 @@ class Bf16Softmax:
         self._h[:] = 1  # its last column remains, for the gradient of b
 
     def forward(self, weight: Tensor, bias: Tensor, h: Tensor, y: Tensor, batch: int) -> None:
-        """Compute the loss and grad_h.
-
-        weight: U `[O, D]`.
-        bias: b `[O]`.
-        h: `[B, D]`. All float32.
-        y: targets, `[B]`.
-        batch: its size.
-        """
+        """Compute the loss and grad_h. weight: U `[O, D]`. bias: `[O]`. h: `[B, D]`. y: `[B]`. batch: its size."""
         h_, weight_, bias_, words = as_arrays(h, weight, bias, y)
         _prepare(h_, weight_, bias_, words, self._bias, self._h_pairs, self._reference)
         self._first_pass(weight_)

@@ -60,10 +60,7 @@ def rows_at_once(h: Tensor, outputs: int) -> int:
 
 
 def loss_with_gradients(layer: FullSoftmax, h: Tensor, y: Tensor, compute: Compute) -> Tensor:
-    """Return the mean of -log p(y|h) in nats.
-
-    compute: given h, weight, bias, y and memory for their gradients, sets these and returns the loss; without autograd.
-    """
+    """Return the mean of -log p(y|h) in nats. compute: sets the gradients and returns the loss, without autograd."""
     loss: Tensor = _Loss.apply(h, layer.vectors, layer.bias, y, compute)  # type: ignore[no-untyped-call]
     return loss
 

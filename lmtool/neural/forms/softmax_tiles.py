@@ -11,8 +11,7 @@ import torch
 from numba import njit
 
 from lmtool.neural.forms import tiles
-from lmtool.neural.forms._fast_math import bfloat16
-from lmtool.neural.forms.loops import FAST
+from lmtool.neural.forms.loops import FAST, bfloat16
 from lmtool.neural.forms.softmax_bf16 import PAIR, Bf16Softmax, add_rows, loss_by, memory
 from lmtool.neural.forms.softmax_chunks import bf16_form, in_bf16
 from lmtool.neural.forms.tiles import exponentials

@@ -29,7 +29,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lmtool.neural.forms._fast_math import bfloat16
+from lmtool.neural.forms.loops import bfloat16
 from lmtool.system.arrays import Array
 
 TILE = 1024  # bytes of a tile
@@ -306,9 +306,7 @@ def add_dots(
 
 @njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 def pack_depth(h: Array, pairs: Array) -> None:
-    """Write log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 2 * 16 pairs, 16 examples *
-    2]`.
-    """
+    """Write log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 32 pairs, 16 examples 2]`."""
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):
@@ -318,9 +316,7 @@ def pack_depth(h: Array, pairs: Array) -> None:
 
 @njit(cache=True, nogil=True, forceinline=True, error_model="numpy")
 def pack_examples(h: Array, share: Array, pairs: Array) -> None:
-    """Write share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 2 * 16 pairs, 16 * 2
-    examples]`.
-    """
+    """Write share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 32 pairs, 16 2 examples]`."""
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):

@@ -23,8 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms._fast_math import tanh
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments, tanh
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel

@@ -89,9 +89,7 @@ def _decays(module: nn.Module, name: str, parameter: Tensor) -> bool:
 
 
 def _is_gain(original: Tensor, originals: nn.Module) -> bool:
-    """Return whether an original of a parametrized tensor scales another one: its shape is the other's, except for
-    1s.
-    """
+    """Return whether an original of a parametrized tensor scales another one: their shapes differ by 1s alone."""
     return any(
         other.dim() == original.dim()
         and other.shape != original.shape

@@ -57,10 +57,7 @@ class RowSGD(RowOptimizer):
     def __init__(
         self, params: Parameters, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
-        """params: of shapes `[R]` or `[R, H]`, or groups of them. The others are finite, 0 or more.
-
-        Raises ValueError for other shapes and types, and for settings out of range.
-        """
+        """params: `[R]` or `[R, H]`, or groups of them. The others: finite, 0 or more. Raises ValueError if not."""
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
     def initial_state(self, weight: Tensor, group: Group) -> State:
@@ -105,10 +102,7 @@ class RowAdagrad(RowOptimizer):
     def __init__(
         self, params: Parameters, lr: float, eps: float = 1e-10, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
-        """params: of shapes `[R]` or `[R, H]`, or groups of them. The others are finite, 0 or more.
-
-        Raises ValueError for other shapes and types, and for settings out of range.
-        """
+        """params: `[R]` or `[R, H]`, or groups of them. The others: finite, 0 or more. Raises ValueError if not."""
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
     def initial_state(self, weight: Tensor, group: Group) -> State:
@@ -179,10 +173,8 @@ class RowAdam(RowOptimizer):
         *,
         correct_skipped_steps: bool = False,
     ) -> None:
-        """params: of shapes `[R]` or `[R, H]`, or groups of them. betas: decay rates of mean and square, below 1. The
-        others are finite, 0 or more. correct_skipped_steps: whether rows make up for the steps without them.
-
-        Raises ValueError for other shapes and types, and for settings out of range.
+        """params: `[R]` or `[R, H]`, or groups of them. betas: decay rates of mean and square, below 1. The others:
+        finite, 0 or more. correct_skipped_steps: whether rows make up for the steps without them.
         """
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
         super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps})

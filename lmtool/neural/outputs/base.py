@@ -131,10 +131,10 @@ class OutputLayer(Formed, ABC):
     def forward(self, h: Tensor, y: Tensor, *, ignore_index: int | None = -100, reduction: str = "mean") -> Tensor:
         """Return the loss of hidden states `[B, D]` and targets `[B]`, int64, with gradients.
 
-        -log p(y|h) in nats, or in training mode the layer's approximation of it, if it has one; in the dtype of the
-        weights. ignore_index: targets of a
-        tensor that do not count; None for none, which saves a GPU the search for them. reduction: mean, sum, or none
-        for the loss of each example, `[B]`, 0 for ignored ones. If all targets are ignored, the loss is 0.
+        -log p(y|h) in nats, or in training mode the layer's approximation of it, in the dtype of the weights.
+        ignore_index: targets of a tensor that do not count; None for none, which saves a GPU the search for them.
+        reduction: mean, sum, or none for the loss of each example, `[B]`, 0 for ignored ones. If all targets are
+        ignored, the loss is 0.
         """
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"{type(self).__name__}.forward: reduction must be mean, sum or none; got {reduction!r}")
@@ -186,27 +186,20 @@ class OutputLayer(Formed, ABC):
     @public
     @torch.no_grad()
     def sample(self, h: Tensor) -> Tensor:
-        """Draw a word `[B]`, int64, from p(.|h) after each hidden state `[B, D]`, by torch's random state.
-
-        Raises ValueError if p is NaN.
-        """
+        """Draw a word `[B]`, int64, after each h `[B, D]`, by torch's random state. Raises ValueError if p is NaN."""
         return self.draw(self._checked_hidden("sample", h))
 
     @public
     @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, most likely first.
-
-        All O words if k is larger.
-        """
+        """Return the k most likely words, int64, and their log p, float64, both `[B, k]`, most likely first; k <= O."""
         k = require_size(f"{type(self).__name__}.top: k", k)
         best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
         return best
 
     @public
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return scores of words y `[B]` after hidden states `[B, D]`, `[B]` in float64: log p without the sum over all
-        words, and near it.
+        """Return scores of words y `[B]`, near log p but without the sum over all words, `[B]` in float64.
 
         Raises NotImplementedError unless the layer is self_normalized.
         """
@@ -233,9 +226,7 @@ class OutputLayer(Formed, ABC):
         raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
 
     def exact_loss(self, h: Tensor, y: Tensor, reduction: str) -> Tensor:
-        """Compute -log p(y|h) in nats for h `[B, D]` and y `[B]`, for a layer whose `loss` approximates it; with
-        gradients by log_probs.
-        """
+        """Compute -log p(y|h) in nats of h `[B, D]` and y `[B]`, if `loss` approximates it; gradients by log_probs."""
         if torch.is_grad_enabled():
             losses = -self.log_probs(h).gather(1, y[:, None])[:, 0]
         else:

@@ -52,9 +52,7 @@ class TreeNodes(SparseRows, ABC):
         """Compute s of every node, `[B, N]`."""
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute s of each pair, `[P]`, after hidden states `[B, D]`, in the dtype of h and with gradients. Pairs are
-        not checked.
-        """
+        """Compute s of each pair, `[P]`, in the dtype of h and with gradients; pairs are not checked."""
         scores: Tensor = self.computed("pair_scores", h, pairs)
         return scores
 
@@ -79,10 +77,7 @@ class DotNodes(RowScores, TreeNodes):
     """
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
-        """dim: D. log_odds: `[N]`, initial value of b. sparse: gradients only of the nodes on the paths of a batch.
-
-        Raises ValueError for log_odds of another shape.
-        """
+        """dim: D. log_odds: `[N]`, initial b. sparse: gradients only of the nodes on the paths of a batch."""
         super().__init__()
         dim = self.input_dim = require_size("DotNodes: dim", dim)
         log_odds = require_odds("DotNodes: log_odds", log_odds)
@@ -112,10 +107,8 @@ class MorinBengioNodes(TreeNodes):
     row_names = "nodes", "alpha"
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
-        """dim: D. log_odds: `[N]`, initial value of alpha. hidden_dim: H. node_dim: M.
-
-        sparse: gradients of N and alpha only of the nodes on the paths of a batch. Raises ValueError for sizes below 1
-        and for log_odds of another shape.
+        """dim: D. log_odds: `[N]`, initial value of alpha. hidden_dim: H. node_dim: M. sparse: gradients of N and alpha
+        only of the nodes on the paths of a batch. Raises ValueError for other shapes and sizes.
         """
         super().__init__()
         dim = self.input_dim = require_size("MorinBengioNodes: dim", dim)
@@ -142,10 +135,7 @@ class MorinBengioNodes(TreeNodes):
 
 
 def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:
-    """Return log odds `[N]`, float64, of each second child, by the counts `[O]` of the words below both children.
-
-    Half an occurrence is added to both counts.
-    """
+    """Return log odds `[N]`, float64, of each second child by the counts `[O]` of words below, 1/2 added to both."""
     mass = np.empty(tree.nodes + tree.leaves)
     mass[tree.nodes :] = counts.double().numpy()[tree.leaf_words] / np.diff(tree.word_leaves)[tree.leaf_words]
     for level in reversed(list(tree.levels())):
@@ -220,9 +210,7 @@ class HierarchicalSoftmax(OutputLayer):
         return self.nodes.reference()
 
     def paths_to(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """Return the paths to leaves `[B]` of the tree, int64: the nodes on each, and the signs `[P]` of their scores,
-        int32.
-        """
+        """Return the nodes on the paths to leaves `[B]`, int64, and the signs `[P]` of their scores, int32."""
         starts, owner, place = segments(self._offsets, leaves)
         signs = 2 * self._path_bits.index_select(0, place).to(torch.int32) - 1
         return Pairs(self._path_nodes.index_select(0, place), starts, owner.to(torch.int32)), signs
@@ -235,10 +223,7 @@ class HierarchicalSoftmax(OutputLayer):
         return -F.logsigmoid(signs * self.nodes.scores_of(h, pairs)).sum() / len(y)
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute log p of words `[B, K]`, `[B, K]`, over all their codes; scores in h's dtype, sums in float64.
-
-        Only the nodes of the paths to y are used.
-        """
+        """Compute log p of words `[B, K]` in float64 from the nodes of their paths, over all codes."""
         words, per_example = y.reshape(-1), y.shape[1]
         first_code, code_word, leaves = segments(self._word_leaves, words)  # code_word: the word of each code
         pairs, signs = self.paths_to(leaves)
@@ -275,17 +260,14 @@ class HierarchicalSoftmax(OutputLayer):
 
     def log_leaves(self, h: Tensor) -> Tensor:
         """Compute log p of each leaf, `[B, L]` in float64."""
-        nodes = self.tree.nodes
         scores = self.nodes.all_scores(h).double()  # [B, N]
         decisions = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 2)  # of the first and second child
         below = torch.from_numpy(self.tree.places).long().to(h.device)
-        log_p = decisions.new_zeros(len(h), nodes + self.tree.leaves)
-        level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # nodes of one depth, from the root on
-        while len(level):
+        log_p = decisions.new_zeros(len(h), self.tree.nodes + self.tree.leaves)
+        for nodes in self.tree.levels():
+            level = torch.from_numpy(nodes).long().to(h.device)
             log_p[:, below[level]] = log_p[:, level, None] + decisions[:, level]
-            level = below[level].flatten()
-            level = level[level < nodes]
-        return log_p[:, nodes:]
+        return log_p[:, self.tree.nodes :]
 
     def _words(self, leaves: Tensor) -> Tensor:
         """Sum p over the codes of each word: log p `[B, O]` from log p of the leaves, `[B, L]`."""

@@ -34,10 +34,7 @@ from lmtool.system.alias_table import AliasTable
 
 
 def noise_distribution(counts: Tensor, power: float) -> Tensor:
-    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power of counts `[O]`; power 0 is uniform.
-
-    Raises ValueError unless power is a finite number.
-    """
+    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power, for counts `[O]` and a finite power."""
     power = require_number("power", power, math.isfinite, "a finite number")
     return (power * log_unigram(counts)).log_softmax(0)
 
@@ -56,7 +53,7 @@ class Noise:
         self._on_device: tuple[Tensor, Tensor] | None = None  # the alias table
 
     def draw(self, *shape: int, device: torch.device | None = None) -> Tensor:
-        """Draw independent words of this shape, int64, on a device, by its random state; None for the CPU."""
+        """Draw independent words of this shape, int64, on a device (None: the CPU), by its random state."""
         bits = torch.empty(shape, dtype=torch.int64, device=device).random_()  # of 63 bits, all values
         if bits.is_cpu:
             return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
@@ -67,9 +64,7 @@ class Noise:
 
 
 def chosen_outcomes(bits: Tensor, threshold: Tensor, alias: Tensor) -> Tensor:
-    """Return the outcome for each of 63 random bits, like AliasTable.outcomes, but in torch and therefore on any
-    device.
-    """
+    """Return the outcome for each of 63 random bits, like AliasTable.outcomes, in torch: on any device."""
     place = ((bits >> 31) * len(threshold)) >> 32
     return torch.where((bits & 0x7FFFFFFF) < threshold[place], place, alias[place])
 
@@ -90,9 +85,7 @@ class DrawnWords(WordScores):
         power: float,
         sparse: bool,
     ) -> None:
-        """name: the name of the subclass's argument for the number of draws, for its error. Other arguments: those of
-        NCELoss.
-        """
+        """name: of the subclass's argument for the number of draws, for errors. The others: as in NCELoss."""
         super().__init__(dim, counts, vectors, sparse=sparse)
         if not isinstance(number, int) or not 1 <= number <= len(self.bias):
             raise ValueError(f"{name}={number}: must be from 1 to {len(self.bias)}, the number of words")
@@ -146,14 +139,11 @@ class NCELoss(DrawnWords):
         learn_normalizer: bool = False,
         sparse: bool = False,
     ) -> None:
-        """dim: D. counts: `[O]` of the words in train, for b and q.
-
-        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself.
-        noise: k.
-        shared: whether the whole batch shares its noise words, instead of k for each example.
-        power: exponent of the unigram distribution that noise is drawn from.
-        sparse: whether the gradients of u and b are sparse.
-        Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
+        """dim: D. counts: `[O]` of the words in train, for b and q. vectors: embeddings `[O or more, D]` to share as
+        the u_w; None for vectors of the layer itself. noise: k. shared: whether the whole batch shares its noise words,
+        instead of k for each example. power: exponent of the unigram distribution that noise is drawn from. sparse:
+        whether the gradients of u and b are sparse. Raises ValueError for k below 1 or above O, and for counts and
+        vectors that do not fit.
         """
         super().__init__(dim, counts, vectors, name="noise", number=noise, power=power, sparse=sparse)
         self.noise, self.shared = noise, shared

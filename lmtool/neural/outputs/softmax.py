@@ -66,9 +66,7 @@ class WordScores(RowScores, OutputLayer):
 
     @public
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden states `[B, D]`; in y's shape and h's
-        dtype, with gradients.
-        """
+        """Return s of words y `[B]` or `[B, K]` in y's shape and h's dtype, with gradients; without log Z."""
         h, y = self._checked("scores", h, y)
         return self.scores_of(h, columns(y)).reshape(y.shape)
 
@@ -78,10 +76,7 @@ class WordScores(RowScores, OutputLayer):
         return scores.view(words.shape)
 
     def target_and_other_scores(self, h: Tensor, y: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute s of the targets y `[B]`, `[B]`, and of other words, `[B, k]`.
-
-        others: `[k]`, the same for all examples, or `[B, k]`.
-        """
+        """Compute s of the targets y `[B]`, and of others `[k]` or `[B, k]`: `[B]` and `[B, k]`."""
         if others.dim() > 1:
             both = self.scores_of(h, torch.cat([y[:, None], others], 1))
             return both[:, 0], both[:, 1:]

@@ -152,8 +152,9 @@ def count_ngrams(
 def count_text(
     blocks: Iterable[bytes], order: int, rules: TextRules, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
-    """Return the counts of text in memory, its vocabulary, and where words first occur, int64 `[V]`. given: the words;
-    None for all of the text. leave_out: a word that is `<unk>`.
+    """Return the counts of text in memory, its vocabulary (`given`, or all words) and where words first occur, `[V]`.
+
+    leave_out: a word that is `<unk>`.
     """
     tokenizer = WordTokenizer(sentences=True, rules=rules)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
@@ -280,16 +281,14 @@ def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, 
     for number, (first, last) in enumerate(sources.values()):
         for at in range(first, last, TOKENS_PER_WINDOW):
             windows = text.windows(np.arange(at, min(at + TOKENS_PER_WINDOW, last)), counts.order - 1)
-            for order, nodes in _longest(counts, *windows):
+            for order, nodes in _longest_ngrams(counts, *windows):
                 node, count = np.unique(nodes, return_counts=True)
                 found[order - 1].append(Entries(node, np.full(len(node), number), count))
-    return SourceCounts(list(sources), [_merged(parts, len(sources)) for parts in found])
+    return SourceCounts(list(sources), [_merge_entries(parts, len(sources)) for parts in found])
 
 
-def _longest(counts: Counts, contexts: IntArray, targets: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Yield each order and the nodes of the longest n-grams of that order that end with N tokens, within their sentence
-    and one `<s>`.
-    """
+def _longest_ngrams(counts: Counts, contexts: IntArray, targets: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Yield each order and the nodes of the n-grams that end with N tokens and, with one `<s>`, have that length."""
     ngrams = np.column_stack([contexts, targets])
     padding = (contexts == counts.bos).sum(axis=1)  # one <s> of it is part of the n-gram
     for order in range(1, counts.order + 1):
@@ -297,7 +296,7 @@ def _longest(counts: Counts, contexts: IntArray, targets: IntArray) -> Iterator[
         yield order, counts.trie.find(ngrams[here, -order:]) - counts.trie.first(order)
 
 
-def _merged(parts: list[Entries], sources: int) -> Entries:
+def _merge_entries(parts: list[Entries], sources: int) -> Entries:
     """Return the entries of all parts, ascending, with the counts of equal n-grams and sources added up."""
     node, source, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     keys, place = np.unique(node * sources + source, return_inverse=True)

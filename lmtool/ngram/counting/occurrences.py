@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.sorting import digit_places
-from lmtool.ngram.tables.packed import CELL, Packed, borrowed, prefetch, read, width_of
+from lmtool.ngram.tables.packed import CELL, Packed, borrow, prefetch, read, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.system.parallel import Call, cut_evenly, run
 
@@ -148,7 +148,7 @@ def _count_words(words: Any, bos: int, first: int, last: int, counts: Any) -> No
 def _scatter_words(
     words: Any, bos: int, width: int, first: int, last: int, mask: int, drop: int, places: Any, rows: Any
 ) -> None:
-    rows = borrowed(rows)
+    rows = borrow(rows)
     window, w = np.zeros(rows.each + 2, dtype=np.uint64), U(width)  # the word, the one before it, ...
     for i in range(max(first - len(window) * CELL, 0), last):
         for c in range(len(window) - 1, 0, -1):
@@ -176,7 +176,7 @@ def _put(cells: Any, at: Any, drop: Any, high: Any, rows: Any, place: Any) -> No
 
 @numba.njit(cache=True, nogil=True)
 def _scatter_again(source: Any, width: int, shift: int, first: int, last: int, places: Any, rows: Any) -> None:
-    source, rows = borrowed(source), borrowed(rows)
+    source, rows = borrow(source), borrow(rows)
     each, mask = U(source.each), (ONE << U(width)) - ONE
     for i in range(U(first), U(last)):
         digit = (source.cells[i * each] & mask) >> U(shift)
@@ -189,7 +189,7 @@ def _scatter_again(source: Any, width: int, shift: int, first: int, last: int, p
 @numba.njit(cache=True, nogil=True)
 def _start(rows: Any, bounds: Any, i: int) -> int:
     """Return the first occurrence from number i on that is the first one of its n-gram, or the number of them all."""
-    cells, each, low = borrowed(rows)
+    cells, each, low = borrow(rows)
     end = bounds[np.searchsorted(bounds, i)]  # end of the first word's range, or i itself
     while i < end and cells[i * each - 1] >> U(low) == cells[i * each + each - 1] >> U(low):
         i += 1
@@ -201,7 +201,7 @@ def _count_ngrams(
     rows: Any, bounds: Any, width: int, extended: int, first: int, last: int, found: Any, counts: Any
 ) -> None:
     """Add to the number of n-grams, and to the counts of the words before those of first words below `extended`."""
-    cells, each, low = borrowed(rows)
+    cells, each, low = borrow(rows)
     each, low, mask, distinct = U(each), U(low), (ONE << U(width)) - ONE, ZERO
     word = U(np.searchsorted(bounds, first, side="right") - 1)
     end = U(bounds[word + ONE])
@@ -245,7 +245,7 @@ def _extend(
     for each n-gram one shorter, the end of those that begin with its suffix and are as long: an n-gram's context is the
     first one of its word whose end lies after its suffix.
     """
-    (cells, each, low), longer = borrowed(rows), borrowed(longer)
+    (cells, each, low), longer = borrow(rows), borrow(longer)
     each, low, w, mask, node = U(each), U(low), U(width), (ONE << U(width)) - ONE, U(number[0])
     # A 1-gram's word is also its number, and is written once; its own suffix is 0.
     number_from, number_to = (ZERO if order == 2 else w), (ZERO if order == 1 else w)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.store import Store
     from lmtool.ngram.counting.counts import Counts
-    from lmtool.ngram.files.counts_read import CountFiles
-    from lmtool.ngram.spark.cluster import Cluster
+    from lmtool.ngram.files.count_files import CountFiles
     from lmtool.ngram.tables.storage import Storage
 
 MAX_WEIGHT = 1000  # maximum weight of a file's counts: products with counts of maximum digits fit into 64 bits
@@ -56,8 +55,8 @@ class SortedCounts(LimitedMemory):
     keep: bool = MISSING
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        from lmtool.ngram.counting._cache import counts_path, open_counts, save_counts
         from lmtool.ngram.counting.counts import count_ngrams
+        from lmtool.ngram.files.hdf5 import counts_path, open_counts, save_counts
 
         path = counts_path(corpus.path) if corpus.folder is not None else None  # None if the store is at an address
         cached = open_counts(path, corpus.fingerprint, order) if path is not None else None
@@ -104,7 +103,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.preprocess import preprocess
         from lmtool.data.text_files import file_identity, file_stamps
         from lmtool.data.text_rules import TextRules
-        from lmtool.ngram.files.counts_read import counted_train
+        from lmtool.ngram.files.count_files import counted_train
 
         if not data.sentences:
             raise UserError("data.sentences=false: files of counts are of text in sentences")
@@ -126,13 +125,13 @@ class TableCounts(LimitedMemory):
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         from lmtool.config.settings import data_settings
         from lmtool.data.text_rules import TextRules
-        from lmtool.ngram.files.counts_read import read_counts
+        from lmtool.ngram.files.count_files import read_counts
 
         rules = TextRules.of(data_settings(corpus.provenance)).of_words
         return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:
-        from lmtool.ngram.files.counts_read import CountFiles
+        from lmtool.ngram.files.count_files import CountFiles
 
         return CountFiles(self.paths, list(self.weights or [1] * len(self.paths)))
 
@@ -168,21 +167,9 @@ class SparkCounts(LimitedMemory):
         """Prepare a store without the ids of train, whose text stays in its place."""
         from lmtool.ngram.spark.run import prepare
 
-        return prepare(self._cluster(), data, store_dir, progress=progress)
+        return prepare(self, data, store_dir, progress=progress)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         from lmtool.ngram.spark.run import count
 
-        return count(self._cluster(), corpus, order, storage)
-
-    def _cluster(self) -> Cluster:
-        from lmtool.ngram.spark.cluster import Cluster
-
-        return Cluster(self.master, self.folder, self.partitions, self.keep, dict(_flat("", self.options or {})))
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, str]]:
-    """Return Spark's settings by their names with dots, also those given as nested mappings."""
-    if isinstance(value, dict):
-        return [pair for key, inner in value.items() for pair in _flat(f"{name}.{key}" if name else key, inner)]
-    return [(name, str(value).lower() if isinstance(value, bool) else str(value))]
+        return count(self, corpus, order, storage)

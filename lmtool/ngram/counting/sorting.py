@@ -41,9 +41,7 @@ def sort_keys(keys: Array, values: Array, bits: int) -> tuple[Array, Array]:
 
 
 def digit_places(counts: Array) -> Array:
-    """Return the position of the first key of each digit of each thread, ordered by digit, then by thread: `[threads,
-    digits]`.
-    """
+    """Return the position of each thread's first key of each digit, by digit, then by thread: `[threads, digits]`."""
     return (np.cumsum(counts.T) - counts.T.reshape(-1)).reshape(counts.T.shape).T.copy()
 
 

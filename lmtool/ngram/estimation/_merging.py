@@ -60,9 +60,7 @@ class OrderMasses(NamedTuple):
 def merged_masses(
     counts: Counts, sources: SourceCounts, weights: FloatArray, discounts: FloatArray
 ) -> list[OrderMasses]:
-    """Return the masses of orders 1 to n. weights: the weights of the sources, `[S]`. discounts: D1 to D4 per order,
-    `[n, 4]`.
-    """
+    """Return the masses of orders 1 to n. weights: of the sources, `[S]`. discounts: D1 to D4 per order, `[n, 4]`."""
     ngrams = sum(counts.trie.sizes)
     needed, free = BYTES_PER_NGRAM * ngrams, memory_available()
     if free is not None and needed > free:

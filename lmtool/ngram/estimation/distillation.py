@@ -21,9 +21,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.query.sums import with_new_backoffs
+from lmtool.ngram.query.sums import recompute_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
-from lmtool.ngram.tables.packed import borrowed, read
+from lmtool.ngram.tables.packed import borrow, read
 from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.ngram.tables.trie_search import children_of, find_contexts
 from lmtool.system.arrays import FloatArray, IntArray
@@ -61,7 +61,7 @@ class ExpectedProbabilities:
         nodes, bos, sums = self.table.trie.nodes, self.table.bos, (self.sums, self.places)
         run((_add, nodes, bos, contexts[cut], by_last_word[cut], p, *sums) for cut in cuts)
 
-    def distilled(self) -> BackoffTable:
+    def distill(self) -> BackoffTable:
         """Return the table with these probabilities and new back-off weights.
 
         N-grams after contexts that the text does not have keep their probabilities.
@@ -74,7 +74,7 @@ class ExpectedProbabilities:
             met = contexts > 0
             p: FloatArray = self.sums[nodes][met] / contexts[met]
             log_prob[nodes][met] = log(p)
-        return with_new_backoffs(replace(table, log_prob=log_prob, notes=()))
+        return recompute_backoffs(replace(table, log_prob=log_prob, notes=()))
 
 
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
@@ -91,7 +91,7 @@ def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
 @numba.njit(cache=True, nogil=True)
 def _add(nodes: Any, bos: int, contexts: Any, rows: Any, p: Any, sums: Any, places: Any) -> None:
     """Add places with contexts `[N, n-1]`, sorted by their last words, and their probabilities: p `[rows]`."""
-    nodes = borrowed(nodes)
+    nodes = borrow(nodes)
     size, words, word_width = len(nodes.unigram_starts), nodes.words, nodes.word_width
     met = np.empty((len(contexts), len(nodes.first) - 2), np.int64)  # contexts of m words in column m - 1
     find_contexts(nodes, bos, contexts, met)
@@ -151,17 +151,17 @@ class LikelyNgrams:
             within = nodes[met, m - 1] - trie.first(m)
             keys = self._builder.keys(within[:, None], likely[met])[possible[met]]
             waiting = self._new[m - 1]
-            waiting.append(_distinct(keys))
+            waiting.append(_sort_distinct(keys))
             if sum(map(len, waiting)) > MAX_WAITING_KEYS:
-                self._new[m - 1] = [_distinct(np.concatenate(waiting))]
+                self._new[m - 1] = [_sort_distinct(np.concatenate(waiting))]
 
-    def extended(self) -> BackoffTable:
+    def extend_table(self) -> BackoffTable:
         """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table, builder = self.table, self._builder
         numbers = np.arange(table.vocabulary_size)  # numbers of the contexts of the order below in the new table
         log_probs = [table.log_prob[: table.vocabulary_size]]
         for k, (own, new) in enumerate(zip(self._keys, self._new, strict=True), start=2):
-            before = _distinct(np.concatenate([own, *new]))  # by the table's numbers of contexts
+            before = _sort_distinct(np.concatenate([own, *new]))  # by the table's numbers of contexts
             width = np.uint64(builder.word_width)
             words = before & ((np.uint64(1) << width) - np.uint64(1))
             builder.add(builder.keys(numbers[(before >> width).astype(np.int64)], words))
@@ -217,7 +217,7 @@ def _most_likely(p: Any, words: Any) -> None:
                 heap[i], chosen[i] = value, word
 
 
-def _distinct(keys: Keys) -> Keys:
+def _sort_distinct(keys: Keys) -> Keys:
     """Sort keys `[M]` in place and return the distinct ones. np.unique hashes, which takes 16 times as long."""
     keys.sort()
     distinct: Keys = keys[np.append(keys[:1] == keys[:1], keys[1:] != keys[:-1])]

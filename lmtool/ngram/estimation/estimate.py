@@ -159,9 +159,7 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
 
 
 def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array, storage: Storage) -> None:
-    """Fill in the mask of order k, given that of order k-1: which n-grams occur more often than the cut-off and are of
-    listed words.
-    """
+    """Fill in the mask of order k, given that of k-1: n-grams above the cut-off that have only listed words."""
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
         mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True

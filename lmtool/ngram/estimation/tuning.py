@@ -124,8 +124,8 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
 def _observe(
     counts: Counts, k: int, a: Observations, context: IntArray, ngram: IntArray
 ) -> tuple[npt.NDArray[Any], FloatArray, Any]:
-    """Return what the likelihood of N held-out tokens depends on in order k: a(hw) `[N]`, or `[N, 2]` with tables, the
-    sums of Contexts float64 `[4, N]`, and whether the context was seen, bool `[N]`.
+    """Return for N held-out tokens in order k: a(hw) `[N]`, or `[N, 2]` with tables; the sums of Contexts, float64
+    `[4, N]`; whether the context was seen, bool `[N]`.
     """
     distinct, place = np.unique(context[context >= 0], return_inverse=True)
     sums = np.ones((4, len(context)))

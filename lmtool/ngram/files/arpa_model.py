@@ -24,13 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.data.word_table import join_words
+from lmtool.data.word_table import SIGNIFICANT, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_read import COMMENT, ZERO, Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query.sums import checked_sums
+from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.system.arrays import LN10
@@ -54,9 +53,7 @@ def arpa_model(path: str) -> NgramModel:
 
 
 def vocabulary_of(file_words: list[str], *, sentences: bool) -> Vocabulary:
-    """Return the vocabulary of a model file's words in their order, with counts of 0; sentences: whether it has
-    `</s>`.
-    """
+    """Return the vocabulary of a model file's words in their order, with counts of 0 (and `</s>` if `sentences`)."""
     words = [word for word in file_words if word not in (BOS, EOS)]
     if UNK not in words:
         words.append(UNK)
@@ -133,7 +130,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         missing=arpa.missing,
         suffix_closed=suffix_closed,
     )
-    return checked_sums(table, vocabulary.eos)[0]
+    return check_sums(table, vocabulary.eos)[0]
 
 
 def arpa_form(table: BackoffTable) -> BackoffTable:
@@ -161,7 +158,7 @@ def arpa_word(word: str) -> str:
     return re.sub("[\t-\r ]", lambda match: f"<0x{ord(match[0]):02X}>", word)
 
 
-def letters_of(arpa: Arpa) -> Arpa:
+def unescape_words(arpa: Arpa) -> Arpa:
     """Return a file of characters, with the white space that arpa_word escaped."""
     return replace(arpa, words=[re.sub("^<0x(09|0[A-D]|20)>$", lambda m: chr(int(m[1], 16)), w) for w in arpa.words])
 

@@ -127,7 +127,7 @@ def read_arpa(path: str) -> Arpa:
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
-            extra = _extra(line.removeprefix(COMMENT), lines)
+            extra = _read_comment(line.removeprefix(COMMENT), lines)
         if lines.number > 1000 or not lines.more():
             raise UserError(f"{path} is not an ARPA file: there is no \\data\\ in its first {lines.number:,} lines")
         line = lines.next()
@@ -157,17 +157,17 @@ def read_arpa(path: str) -> Arpa:
         raise lines.error("should be \\end\\")
     if grams[-1][2].any():
         log.warning("note: %s has back-off weights at its %d-grams: longer n-grams were cut off", path, len(sizes))
-    return Arpa(path, _marked(words, path), grams, begins, lines.blank, *extra)
+    return Arpa(path, _rename_unk(words, path), grams, begins, lines.blank, *extra)
 
 
-def _marked(words: list[str], path: str) -> list[str]:
+def _rename_unk(words: list[str], path: str) -> list[str]:
     """Return the words with `<unk>` for `<UNK>`, as KenLM reads it."""
     if upper := [mark.upper() for mark in (BOS, EOS) if mark not in words and mark.upper() in words]:
         raise UserError(f"{path} has {' and '.join(upper)}, which are words like any other: write <s> and </s>")
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
-def _extra(text: str, lines: _Reader) -> tuple[float, float]:
+def _read_comment(text: str, lines: _Reader) -> tuple[float, float]:
     """Return unseen and missing from lmtool's comment."""
     try:
         values = json.loads(text)
@@ -201,7 +201,7 @@ def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
         words[word] = lines.number
         log_prob.append(p)
         log_backoff.append(backoff)
-    return list(words), _natural(np.array(log_prob)), _natural(np.array(log_backoff))
+    return list(words), _natural_logs(np.array(log_prob)), _natural_logs(np.array(log_backoff))
 
 
 def _number(text: str, lines: _Reader) -> float:
@@ -235,7 +235,7 @@ def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[
     return words, values[0], values[1]
 
 
-def _natural(log10: Array) -> Array:
+def _natural_logs(log10: Array) -> Array:
     natural: Array = np.where(log10 <= ZERO, -np.inf, log10 * LN10).astype(np.float32)
     return natural
 

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.readers import read_text
-from lmtool.data.text_lines import SIGNIFICANT, text_lines
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.data.word_table import join_words
+from lmtool.data.word_table import SIGNIFICANT, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import NGRAMS_PER_WRITE, arpa_form
 from lmtool.ngram.files.arpa_read import OTHER_UNK, ZERO

@@ -1,4 +1,4 @@
-"""Back-off tables, tries and arrays in HDF5, laid out so that they can be memory-mapped."""
+"""Back-off tables, and counts beside the store that they were made from, in HDF5, as arrays that can be mapped."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
+from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.block_starts import BLOCK, require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
-from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of
+from lmtool.ngram.tables.trie_search import require_within
+from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of, release
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import PACKED, TABLE, parsed
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 4, 5  # formats of float32 and of quantized values
+FORMAT, SMALL_FORMAT = 6, 5  # formats of float32 and of quantized values
+COUNTS_KIND, COUNTS_FORMAT = "lmtool n-gram counts", 4
 REMEDY = "train the model again"
 NUMBERS_PER_PIECE = 1 << 22  # numbers written at once
+NUMBERS_PER_CHECK = 1 << 20
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
@@ -38,7 +41,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
         at += len(piece)
 
 
-def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
+def map_array(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     """Return the array of a dataset, memory-mapped: its pages are read when they are used.
 
     Raises ValueError unless it is one-dimensional, of that type and inside its file; OSError if another file has taken
@@ -64,10 +67,10 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
         raise
 
 
-def mapped_logs(dataset: h5py.Dataset) -> Array:
+def map_logs(dataset: h5py.Dataset) -> Array:
     """Return logarithms of probabilities or back-off weights, like `mapped`. Also raises ValueError for inf and nan."""
     most = LARGEST_LOG_WEIGHT if "log_backoff" in dataset.name else LARGEST_LOG_PROB
-    return logs(dataset.name.strip("/"), mapped(dataset, np.float32), most)
+    return logs(dataset.name.strip("/"), map_array(dataset, np.float32), most)
 
 
 def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
@@ -78,7 +81,7 @@ def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
     """Return packed numbers, memory-mapped."""
-    bits, about = mapped(group[name], np.uint64), attributes(group[name], PACKED)
+    bits, about = map_array(group[name], np.uint64), attributes(group[name], PACKED)
     packed = Packed(bits, about["width"], about["length"])
     if len(packed.bits) < cells_needed(packed.length, packed.width):
         raise ValueError(f"{name} is too short")
@@ -86,38 +89,24 @@ def read_packed(group: h5py.Group, name: str) -> Packed:
 
 
 def write_trie(group: h5py.Group, trie: Trie) -> None:
-    """Write a trie's arrays; in the small form, `blocks` instead of `base`."""
     nodes = trie.nodes
-    for name in ("first", "unigram_starts"):
+    for name in ("first", "unigram_starts", "blocks", "starts"):
         write_array(group, name, getattr(nodes, name))
     write_packed(group, "words", Packed(nodes.words, nodes.word_width, sum(trie.sizes[1:])))
-    if nodes.start_width is None:
-        write_array(group, "blocks", nodes.base)
-        write_array(group, "starts", nodes.starts)
-        return
-    write_array(group, "base", nodes.base)
-    write_packed(group, "starts", Packed(nodes.starts, nodes.start_width, trie.inner))
 
 
 def read_trie(group: h5py.Group) -> Trie:
     """Return a trie, memory-mapped."""
-    first, unigram_starts = (mapped(group[name], np.int64) for name in ("first", "unigram_starts"))
-    words = read_packed(group, "words")
+    first, unigram_starts, blocks = (map_array(group[name], np.int64) for name in ("first", "unigram_starts", "blocks"))
+    words, starts = read_packed(group, "words"), map_array(group["starts"], np.uint64)
     sizes = np.diff(first)
     if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
         raise ValueError("the numbers of nodes by order are wrong")
     inner = int(first[-2] - first[1]) + 1 if len(first) > 2 else 1
     if words.length != first[-1] - first[1]:
         raise ValueError("arrays of wrong lengths")
-    if "blocks" in group:
-        blocks, starts = mapped(group["blocks"], np.int64), mapped(group["starts"], np.uint64)
-        require_within(blocks, starts, inner)
-        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts, None))
-    else:
-        base, packed = mapped(group["base"], np.int64), read_packed(group, "starts")
-        if packed.length != inner or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK:
-            raise ValueError("arrays of wrong lengths")
-        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))
+    require_within(blocks, starts, inner)
+    trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts))
     if not trie.is_sound():
         raise ValueError("its n-grams are not those of a trie")
     return trie
@@ -125,7 +114,7 @@ def read_trie(group: h5py.Group) -> Trie:
 
 def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedValues:
     inside = group[name]
-    unigrams, levels = (mapped_logs(inside[part]) for part in ("unigrams", "levels"))
+    unigrams, levels = (map_logs(inside[part]) for part in ("unigrams", "levels"))
     codes = read_packed(inside, "codes")
     orders = max(len(sizes) - 1, 0)
     if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
@@ -170,7 +159,7 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
             trie = read_trie(file)
             small = file.attrs["format"] == SMALL_FORMAT
             log_prob, log_backoff = (
-                read_quantized(file, name, trie.sizes[:orders]) if small else mapped_logs(file[name])
+                read_quantized(file, name, trie.sizes[:orders]) if small else map_logs(file[name])
                 for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
             )
             table = BackoffTable(
@@ -189,3 +178,60 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
         raise UserError(
             f"{path} is damaged or cut off, or of a newer HDF5 than {VERSION} ({error}): {REMEDY}"
         ) from error
+
+
+def counts_path(store: Path) -> Path:
+    """Return the file of the counts of a store's train split."""
+    return store.with_name(f"counts-{store.name}")
+
+
+def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
+    """Write the counts, whole or not at all."""
+    packed = [*counts.suffix, *counts.count]
+    size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
+    with atomic_hdf5(path, size, synced=False, mapped=True) as file:
+        file.attrs["kind"] = COUNTS_KIND
+        file.attrs["format"] = COUNTS_FORMAT
+        file.attrs["store_fingerprint"] = store_fingerprint
+        file.attrs["bos"] = counts.bos
+        file.attrs["unk"] = counts.unk
+        file.attrs["newest"] = counts.newest
+        write_trie(file, counts.trie)
+        for k, part in enumerate(counts.suffix, start=2):
+            write_packed(file, f"suffix{k}", part)
+        for k, part in enumerate(counts.count, start=1):
+            write_packed(file, f"count{k}", part)
+
+
+def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None:
+    """Return the cached counts of orders 1 to `order`, or None if they are missing, damaged, or of another text."""
+    if not path.is_file():
+        return None
+    try:
+        with open_hdf5(path) as file:
+            if file.attrs.get("kind") != COUNTS_KIND or file.attrs.get("format") != COUNTS_FORMAT:
+                return None
+            if file.attrs["store_fingerprint"] != store_fingerprint:
+                return None
+            require_own_content(file, path)
+            trie = read_trie(file)
+            if trie.order < order:
+                return None
+            suffix = [read_packed(file, f"suffix{k}") for k in range(2, trie.order + 1)]
+            count = [read_packed(file, f"count{k}") for k in range(1, trie.order + 1)]
+            lengths = [part.length for part in suffix], [part.length for part in count]
+            if lengths != (trie.sizes[1:], trie.sizes):
+                return None
+            newest = np.asarray(file.attrs["newest"], dtype=np.int64)
+            marks = [int(file.attrs["bos"]), int(file.attrs["unk"]), *newest.tolist()]
+            if not 0 <= min(marks) <= max(marks) < trie.vocabulary_size:
+                return None
+            for part, size in zip(suffix, trie.sizes[:-1], strict=True):
+                starts = range(0, part.length, NUMBERS_PER_CHECK)
+                if any(part[a : a + NUMBERS_PER_CHECK].max() >= size for a in starts):
+                    return None
+                release(part.bits)
+            counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)
+            return counts.upto(order)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):
+        return None  # damaged: the caller counts again

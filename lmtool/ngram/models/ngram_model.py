@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import every
+from lmtool.data.derived_corpus import interleave
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
@@ -27,7 +27,7 @@ from lmtool.ngram.query.scoring import (
     score_candidates,
     score_text,
 )
-from lmtool.ngram.query.sums import checked_sums
+from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
@@ -75,15 +75,15 @@ class NgramModel(LanguageModel):
     def normalized(self) -> bool:
         return self.table.normalized
 
-    def limited(self, words: Collection[str]) -> NgramModel:
+    def limit(self, words: Collection[str]) -> NgramModel:
         """Return the model without n-grams of words other than `words`, `<s>`, `</s>` and `<unk>`, and without these
         words: its scores are not probabilities unless they sum to one as they are.
         """
-        vocabulary, listed = self.vocabulary.limited(words)
+        vocabulary, listed = self.vocabulary.limit(words)
         trie = self.table.trie
         longer = [listed[trie.ngrams(k, 0, trie.sizes[k - 1])].all(axis=1) for k in range(2, trie.order + 1)]
         table = self.table.select(np.concatenate([listed, *longer]))
-        return NgramModel(checked_sums(table, vocabulary.eos)[0], vocabulary)
+        return NgramModel(check_sums(table, vocabulary.eos)[0], vocabulary)
 
     def save(self, path: Path) -> None:
         """Write the table to HDF5, whole or not at all."""
@@ -168,7 +168,7 @@ class NgramModel(LanguageModel):
         return log_prob, matched
 
 
-def evenly(size: int) -> IntArray:
+def even_positions(size: int) -> IntArray:
     """Return at most SUMMED positions from 0 to before `size`, ascending and evenly spaced."""
     return np.unique(np.arange(SUMMED) * size // SUMMED)
 
@@ -185,7 +185,7 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
     if table.order == 1 or table.sizes[-1] == 0:
         return []  # unigrams are not quantized
     if contexts is None:
-        model, contexts = ngrams, table.trie.ngrams_at(table.order, evenly(table.sizes[-1]))[:, :-1]
+        model, contexts = ngrams, table.trie.ngrams_at(table.order, even_positions(table.sizes[-1]))[:, :-1]
     blocks = [contexts[first : first + SUMMED_PER_CHUNK] for first in range(0, len(contexts), SUMMED_PER_CHUNK)]
     log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
     return [
@@ -247,7 +247,7 @@ class UnitNgramModel(LanguageModel):
         return dist
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
-        places, begins = (slice(None), text.offsets) if self.step == 1 else every(self.step, text.offsets)
+        places, begins = (slice(None), text.offsets) if self.step == 1 else interleave(self.step, text.offsets)
         log_prob, ids = np.empty(text.tokens), text.ids[places]
         units = ids if self.classes is None else self.classes.class_of[ids]
         log_prob[places] = self.ngrams.log_prob_text(units, begins, memory_limit)

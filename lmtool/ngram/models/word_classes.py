@@ -82,13 +82,13 @@ class WordClasses:
         remedy = "train the model again"
         try:
             rows = [line.split("\t") for line in path.read_bytes().decode().split("\n")[:-1]]
-            class_of_word = {_meant(word): (_meant(name), math.log(float(p))) for name, p, word in rows}
+            class_of_word = {_unescape(word): (_unescape(name), math.log(float(p))) for name, p, word in rows}
             of_words = [class_of_word[word] for word in vocabulary.words]
         except FileNotFoundError:
             raise UserError(f"the classes {path} are missing: {remedy}") from None
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{path} is damaged, or of other words ({error}): {remedy}") from error
-        names = list(dict.fromkeys(_meant(row[0]) for row in rows))
+        names = list(dict.fromkeys(_unescape(row[0]) for row in rows))
         number = {name: c for c, name in enumerate(names)}
         found = cls.of([number[name] for name, _ in of_words], names, vocabulary)
         if not np.allclose(found.log_within, [log_p for _, log_p in of_words]):
@@ -96,7 +96,7 @@ class WordClasses:
         return found
 
 
-def _meant(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\[\\tnrs]", lambda match: _MEANT[match[0]], text) if "\\" in text else text
 
 
@@ -139,10 +139,10 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
 def _entry(fields: list[str], where: str) -> tuple[str, str]:
     """Return the word and the class of a line."""
     if len(fields) == 2:
-        return _meant(fields[0]), fields[1]
+        return _unescape(fields[0]), fields[1]
     try:
         if len(fields) == 3 and 0 <= float(fields[1]) <= 1:
-            return _meant(fields[2]), fields[0]
+            return _unescape(fields[2]), fields[0]
     except ValueError:
         pass
     shown = " ".join(fields)[:60]
@@ -193,9 +193,7 @@ def learned_classes(
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:
-    """Return c1, c2, ... for the first `classes`, most frequent first, then the names of the other classes, and
-    `<s>`.
-    """
+    """Return c1, c2, ... for the first `classes`, most frequent first, then the other names, and `<s>`."""
     of_classes = np.bincount(class_of, counts, classes)[:classes]
     rank = np.empty(classes, dtype=np.int64)
     rank[np.argsort(-of_classes, kind="stable")] = np.arange(classes)

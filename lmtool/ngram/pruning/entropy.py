@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.estimation.estimate import Selection, keep_contexts
-from lmtool.ngram.query.sums import log_lower, with_new_backoffs
+from lmtool.ngram.query.sums import log_lower, recompute_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
@@ -37,7 +37,7 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
 
     eos: the id of `</s>`, whose probability stands for that of `<s>` at the start of a context, as in SRILM.
     """
-    return _left(table, marked(table.trie, _relative_changes(table, eos), threshold))
+    return _keep(table, select_ngrams(table.trie, _relative_changes(table, eos), threshold))
 
 
 def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
@@ -50,17 +50,15 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
         log_backoff = table.log_backoff[trie.span(k - 1)][trie.contexts(k)]
         return table.log_prob[trie.span(k)] - log_backoff - log_lower(table, k, None)
 
-    left = marked(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
-    return table if left.mask.all() else prune_low_probabilities(_left(table, left))  # the weights of _left are new
+    left = select_ngrams(trie, ((k, gain(k)) for k in range(table.order, 1, -1)), 0.0)
+    return table if left.mask.all() else prune_low_probabilities(_keep(table, left))  # the weights of _keep are new
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
-    """Return the table of at most `size` n-grams, including all 1-grams, and the threshold of prune_by_entropy for
-    it.
-    """
+    """Return the table of at most `size` n-grams, including all 1-grams, and its threshold of prune_by_entropy."""
     orders = list(_relative_changes(table, eos))
-    threshold, found = largest_within(size, lambda threshold: marked(table.trie, orders, threshold))
-    return _left(table, found), threshold
+    threshold, found = largest_within(size, lambda threshold: select_ngrams(table.trie, orders, threshold))
+    return _keep(table, found), threshold
 
 
 def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, Selection]:
@@ -102,7 +100,7 @@ def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, 
     return high, found
 
 
-def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> Selection:
+def select_ngrams(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> Selection:
     """Return the n-grams that stay, given the relative changes of orders n to 2; all 1-grams stay."""
     mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
     for k, changes in orders:
@@ -112,9 +110,9 @@ def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: floa
     return Selection(mask)
 
 
-def _left(table: BackoffTable, selection: Selection) -> BackoffTable:
+def _keep(table: BackoffTable, selection: Selection) -> BackoffTable:
     """Return the table of the n-grams that stay, with new back-off weights."""
-    return with_new_backoffs(replace(table.select(selection.mask), suffix_closed=False))
+    return recompute_backoffs(replace(table.select(selection.mask), suffix_closed=False))
 
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed, prefetch_ngram
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.packed import borrowed, read
-from lmtool.ngram.tables.quantized import code_of, decoded, value_of
+from lmtool.ngram.tables.packed import borrow, read
+from lmtool.ngram.tables.quantized import code_of, decode, value_of
 from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of, find_suffixes, first_child
 from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.parallel import cut_evenly, run, threads
@@ -74,7 +74,7 @@ def back_off(
     score_word, one word after the other, to the bit (tests/ngram/test_query.py). Here the searches of one order are
     independent and overlap: in the trie all take each step together, in the hash table a block in the L1 cache.
     """
-    table = borrowed(table)
+    table = borrow(table)
     hashed = order <= table.ngrams.order
     size = max(min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words), 1)  # without words, the range is empty
     place = np.empty(size, np.int64)  # the word of each search
@@ -100,7 +100,7 @@ def back_off(
                 place[rest] = i
                 query[rest, 2] = code_of(table.log_backoff, order - 1, context)
         for j in range(rest, size):
-            score[place[j]] += decoded(table.log_backoff, order - 1, query[j, 2])
+            score[place[j]] += decode(table.log_backoff, order - 1, query[j, 2])
         if hashed:
             find_hashed(table, query[:count], value)
             for j in range(count):
@@ -121,9 +121,9 @@ def back_off(
                 i = place[j]
                 if query[j, 0] >= 0:
                     nodes[i], matched[i] = query[j, 0], order
-                    score[i] = decoded(table.log_prob, order, query[j, 2])
+                    score[i] = decode(table.log_prob, order, query[j, 2])
                 else:
-                    score[i] += decoded(table.log_backoff, order - 1, query[j, 2])
+                    score[i] += decode(table.log_backoff, order - 1, query[j, 2])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -132,7 +132,7 @@ def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: A
 
     In running text, the context of a word is the n-gram of the order below that ends in the previous word.
     """
-    table = borrowed(table)
+    table = borrow(table)
     sentence = np.searchsorted(offsets, first, side="right") - 1
     begin = max(offsets[sentence], first - (table.order - 1))
     room = last - begin + (np.searchsorted(offsets, last, side="left") - sentence) + 1
@@ -169,7 +169,7 @@ def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, las
 
     matched: gets the length of the longest n-gram of the table that ends in each candidate, `[N, K]`.
     """
-    table = borrowed(table)
+    table = borrow(table)
     nodes = np.empty(table.order - 1, np.int64)
     for row in range(first, last):
         find_suffixes(table.nodes, table.bos, contexts[row], nodes)
@@ -184,7 +184,7 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
     The plain form, score_candidates of all words, searches for each word; here the words after each context of the
     table are read once (tests/ngram/test_table.py compares the two).
     """
-    table = borrowed(table)
+    table = borrow(table)
     size = len(table.unigrams)
     nodes = np.empty(table.order - 1, np.int64)
     longer = np.zeros(table.order + 1, np.float64)  # the sum of the back-off weights of contexts of m words and more
@@ -296,7 +296,7 @@ def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any,
     (tests/ngram/test_query.py compares the two). It is used, with prefetching, if the hash table has all n-grams: 1.4
     to 1.8 times as fast as back_off (EPYC Zen 4, 2026-11-26).
     """
-    table = borrowed(table)
+    table = borrow(table)
     order = table.order
     if table.ngrams.order == order:
         for at in range(len(words) + WORDS_AHEAD):

@@ -114,19 +114,19 @@ _unbox(TableAddress)(_address)
 _unbox(_Object)(lambda kind, value, context: _native_value(value))
 
 
-def _of_python(name: str, signature: Any) -> Any:
+def _python_function(name: str, signature: Any) -> Any:
     return types.ExternalFunction(name, signature)
 
 
-_type_of = _of_python("PyObject_Type", types.intp(_object))
-_release = _of_python("Py_DecRef", types.void(types.intp))
-_is_subtype = _of_python("PyType_IsSubtype", types.intc(types.intp, types.intp))
-_clear_error = _of_python("PyErr_Clear", types.void())
-_size = _of_python("PyByteArray_Size", types.intp(_object))
-_resize = _of_python("PyByteArray_Resize", types.intc(_object, types.intp))
-_memory_of = _of_python("PyByteArray_AsString", types.voidptr(_object))
-_get_item = _of_python("PyDict_GetItem", types.intp(types.intp, _object))
-_as_number = _of_python("PyLong_AsLongLong", types.int64(types.intp))
+_type_of = _python_function("PyObject_Type", types.intp(_object))
+_release = _python_function("Py_DecRef", types.void(types.intp))
+_is_subtype = _python_function("PyType_IsSubtype", types.intc(types.intp, types.intp))
+_clear_error = _python_function("PyErr_Clear", types.void())
+_size = _python_function("PyByteArray_Size", types.intp(_object))
+_resize = _python_function("PyByteArray_Resize", types.intc(_object, types.intp))
+_memory_of = _python_function("PyByteArray_AsString", types.voidptr(_object))
+_get_item = _python_function("PyDict_GetItem", types.intp(types.intp, _object))
+_as_number = _python_function("PyLong_AsLongLong", types.int64(types.intp))
 
 
 def _generate_write(_typing: Any, content: Any, memory: Any) -> Any:

@@ -25,7 +25,7 @@ NGRAMS_PER_PIECE = 1 << 20  # n-grams looked up at once
 SUM_SLACK = 0.01  # maximum difference of sums of rounded probabilities from 1
 
 
-def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
+def check_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
     """Return the table, marked as normalized if all sums are 1, and the lowest and the highest sum.
 
     eos: the id of `</s>`, after which nothing is predicted.
@@ -37,7 +37,7 @@ def checked_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, fl
     return replace(table, normalized=table.missing == 0 and low >= 1 - SUM_SLACK and high <= 1 + SUM_SLACK), low, high
 
 
-def renormalized(table: BackoffTable) -> BackoffTable:
+def renormalize(table: BackoffTable) -> BackoffTable:
     """Return the table with each distribution divided by its sum."""
     total, sums, shorter, rest = _sums(table)
     if not (total > 0 and np.isfinite(sums).all()):
@@ -55,8 +55,8 @@ def renormalized(table: BackoffTable) -> BackoffTable:
 
 @np.errstate(over="ignore", invalid="ignore")  # sums of absurd weights are inf or nan
 def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-    """Return Z of the empty context; and for each node h below the highest order Z(h), Z(h'), and Z(h') without the
-    words that the table has after h.
+    """Return Z of the empty context; and of each node h below order n: Z(h), Z(h'), and Z(h') without the words that
+    the table has after h.
     """
     trie, total = table.trie, float(np.exp(compiled_table(table).unigrams).sum())
     suffixes = trie.suffixes() if table.suffix_closed else None
@@ -79,13 +79,13 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
     return total, sums, shorter, rest
 
 
-def with_new_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
+def recompute_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
     """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
 
     suffixes: the suffixes of its trie (see Trie.suffixes), if they are known.
     """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table.unpacked(), log_backoff=log_backoff)
+    table = replace(table.unpack(), log_backoff=log_backoff)
     if not table.suffix_closed:
         suffixes = None
     elif suffixes is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, of_each_order
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -67,7 +67,7 @@ class Absolute(Smoother):
         self.unknown = interpolate and self.counting is Counting.continuations
         self.estimated = discounts in (None, TUNED)
         if not self.estimated:
-            for k, discount in enumerate(of_each_order("smoother.discounts", discounts, order)):
+            for k, discount in enumerate(values_of_orders("smoother.discounts", discounts, order)):
                 self.values[k, -self.per_order :] = discount
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
@@ -84,9 +84,7 @@ class Absolute(Smoother):
 
 
 def estimate_discount(n: IntArray, k: int, notes: list[str], name: str = "D") -> float:
-    """Return D of order k from its counts of counts n, or FALLBACK_DISCOUNT, with a note, if n1 or n2 is 0. name: of D,
-    in the note.
-    """
+    """Return D of order k from its counts of counts n; if n1 or n2 is 0, FALLBACK_DISCOUNT, with a note on `name`."""
     if n[1] > 0 and n[2] > 0:
         return float(n[1] / (n[1] + 2 * n[2]))
     text = "the counts of counts do not determine the discount, as n1 or n2 is 0"

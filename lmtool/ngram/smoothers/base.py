@@ -71,7 +71,7 @@ def add_note(notes: list[str], k: int, text: str) -> None:
     notes.append(f"order {k}: {text}")
 
 
-def of_each_order(key: str, given: Any, order: int) -> list[Any]:
+def values_of_orders(key: str, given: Any, order: int) -> list[Any]:
     """Return the entry of each order: those of a list, or one for all."""
     entries = given if isinstance(given, list) else [given] * order
     if len(entries) != order:

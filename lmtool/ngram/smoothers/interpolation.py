@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, require, setting
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, of_each_order
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -58,7 +58,7 @@ class JelinekMercer(Smoother):
         seen = ["1" if c == 1 else f"{c}-{2 * c - 1}" for c in least[:-1]] + [f"{least[-1]}+"]
         self.bounds = {f"lambda[{times}]": (0.0, 1.0) for times in seen}
         Smoother.__init__(self, order)
-        for k, weight in enumerate(of_each_order("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
+        for k, weight in enumerate(values_of_orders("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
             self.values[k] = weight
 
     def denominator(self, k: int, h: Contexts) -> Any:

@@ -12,17 +12,17 @@ from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import AddedCounts, GoodTuring
 
 
-def smoother_of(given: dict[str, Any], order: int, types: int) -> PerOrder:
+def srilm_smoother(given: dict[str, Any], order: int, types: int) -> PerOrder:
     """Return the smoother that the options choose. types: number of words that can be predicted."""
     orders = range(1, order + 1)
     return PerOrder(
-        [_of_order(k, given, order, types) for k in orders],
+        [_smoother_of_order(k, given, order, types) for k in orders],
         ["interpolate" in given or f"interpolate{k}" in given for k in orders],
         [max(1, given.get(f"gt{k}min", 1 if k < 3 else 2)) for k in orders],
     )
 
 
-def _of_order(k: int, given: dict[str, Any], order: int, types: int) -> Smoother:
+def _smoother_of_order(k: int, given: dict[str, Any], order: int, types: int) -> Smoother:
     method, value, names = "", 0.0, ("kndiscount", "ukndiscount", "wbdiscount", "cdiscount", "addsmooth")
     for suffix in ("", k):  # a method given for an order replaces that for all orders
         if len(found := [name for name in names if f"{name}{suffix}" in given]) > 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
 from lmtool.ngram.smoothers.absolute_discounting import estimate_discount
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, of_each_order
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Smoother, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -83,15 +83,13 @@ class PitmanYor(Smoother):
     def __init__(
         self, order: int, *, strengths: Any = TUNED, discounts: Any = None, tables: Tables = Tables.one
     ) -> None:
-        """strengths, discounts: one for all orders, or a list of one per order; TUNED for strengths of 0 at first, None
-        for the discounts of Kneser-Ney smoothing.
-        """
+        """strengths, discounts: for all orders or a list of one per order; TUNED: 0 at first; None: Kneser-Ney's."""
         Smoother.__init__(self, order)
         self.counting = Counting.continuations if tables is Tables.one else Counting.tables
         self.estimated = discounts is None
         for column, (name, given) in enumerate({"strengths": strengths, "discounts": discounts}.items()):
             if given not in (None, TUNED):
-                self.values[:, column] = of_each_order(f"smoother.{name}", given, order)
+                self.values[:, column] = values_of_orders(f"smoother.{name}", given, order)
         self.seating: dict[int, float] = {}  # D of each order, which tuning does not change
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
-from lmtool.data.encodings import check_text, require_utf8, without_marks
-from lmtool.data.faults import Faults, FileLines
-from lmtool.data.first_pass import marks_refused, tokenizer_of
+from lmtool.data.faults import Faults, FileLines, check_text, require_utf8, without_marks
+from lmtool.data.first_pass import mark_checker, tokenizer_of
 from lmtool.data.readers import BLOCK, batches_of
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
@@ -106,10 +105,10 @@ def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[F
                     yield key, some
 
     for key, blocks in itertools.groupby(rows(), key=lambda row: row[0]):
-        yield key, _placed(key[1], key[2], (records for _, records in blocks))
+        yield key, _place_records(key[1], key[2], (records for _, records in blocks))
 
 
-def _placed(path: str, start: int, blocks: Iterator[list[bytes]]) -> Iterator[FileLines]:
+def _place_records(path: str, start: int, blocks: Iterator[list[bytes]]) -> Iterator[FileLines]:
     """Yield the records of a piece of a file in blocks with their places, numbered within the piece."""
     name, number = f"{path}, in the piece that begins at byte {start}" if start else path, 1
     for records in blocks:
@@ -123,7 +122,7 @@ def _placed(path: str, start: int, blocks: Iterator[list[bytes]]) -> Iterator[Fi
 
 def _usable(blocks: Iterator[FileLines], data: DataConfig, faults: Faults) -> Iterator[FileLines]:
     """Yield blocks without the records that cannot be counted, which are faults."""
-    marks = marks_refused(data)
+    marks = mark_checker(data)
 
     def check(lines: bytes, where: str) -> None:
         if lines == NO_TEXT + b"\n":
@@ -152,9 +151,7 @@ def ngram_schema(order: int) -> str:
 
 
 def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Task:
-    """Return a task that counts the n-grams of orders 2 to `order` of records in pieces: rows of ngram_schema, some
-    equal.
-    """
+    """Return a task that counts n-grams of orders 2 to `order` in pieces: rows of ngram_schema, some equal."""
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)
@@ -171,15 +168,15 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int) -> Tas
                 waiting.append(remap[ids])
                 waiting_tokens += len(ids)
                 if waiting_tokens >= TOKENS_PER_PIECE:
-                    yield from _counted(np.concatenate(waiting), vocabulary, order)
+                    yield from _count_piece(np.concatenate(waiting), vocabulary, order)
                     waiting, waiting_tokens = [], 0
         if waiting_tokens:
-            yield from _counted(np.concatenate(waiting), vocabulary, order)
+            yield from _count_piece(np.concatenate(waiting), vocabulary, order)
 
     return task
 
 
-def _counted(ids: Array, vocabulary: Vocabulary, order: int) -> Batches:
+def _count_piece(ids: Array, vocabulary: Vocabulary, order: int) -> Batches:
     offsets = np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)
     text = Split(ids, offsets, np.empty(0, dtype=np.int64), 0, vocabulary.bos)
     counts = count_ngrams(text, vocabulary, order)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyarrow.dataset import Dataset, dataset
 
-from lmtool.data.remote import escaped
+from lmtool.data.remote import escape_glob
 from lmtool.errors import UserError
 from lmtool.ngram.spark._tasks import Task
 
@@ -29,17 +32,6 @@ DONE = "_SUCCESS"  # name of the file that Spark writes when all tasks have deli
 SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 QUIET = Path(__file__).resolve().with_name("log4j2.properties")
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The user's settings of a cluster. options: Spark's own settings, by their names with dots."""
-
-    master: str
-    folder: str | None
-    partitions: int | None
-    keep: bool
-    options: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +49,15 @@ class Stages:
     def finished(self, name: str, make: Callable[[], DataFrame]) -> str:
         """Return the folder of a step, as Spark reads it; run the step first if it is not finished."""
         if not self._exists(f"{name}/{DONE}"):
-            make().write.mode("overwrite").parquet(self.folder(name))
-        return escaped(self.folder(name))
+            rows = make()
+            with ThreadPoolExecutor(1) as other:  # an interrupt would break off a thread's exchange with Java half way
+                step = other.submit(rows.write.mode("overwrite").parquet, self.folder(name))
+                try:
+                    step.result()
+                except KeyboardInterrupt:
+                    rows.sparkSession.interruptAll()
+                    raise
+        return escape_glob(self.folder(name))
 
     def remove(self) -> None:
         files, path = self._files()
@@ -90,13 +89,13 @@ class Stages:
             raise UserError(f"counts.folder={self.address} cannot be reached: {error}") from error
 
 
-def start(cluster: Cluster, *, progress: bool) -> SparkSession:
+def start(cluster: Any, *, progress: bool) -> SparkSession:
     """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise UserError('counts: pyspark is not installed; pip install "lmtool[spark]"') from None
-    master, options = cluster.master, cluster.options
+    master, options = cluster.master, dict(_flat("", cluster.options or {}))
     is_client = master.startswith("sc://")
     if not is_client and not has_java():
         raise UserError(
@@ -118,10 +117,29 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
             for key, value in settings.items():
                 builder = builder.config(key, value)
             runtime = SETTINGS
-        spark = builder.getOrCreate()
+        with _own_interrupts():
+            spark = builder.getOrCreate()
         for key, value in runtime.items():
             spark.conf.set(key, value)
     return spark
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, str]]:
+    """Return Spark's settings by their names with dots, also those given as nested mappings."""
+    if isinstance(value, dict):
+        return [pair for key, inner in value.items() for pair in _flat(f"{name}.{key}" if name else key, inner)]
+    return [(name, str(value).lower() if isinstance(value, bool) else str(value))]
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT: Spark's own asks Java in the middle of another answer, and prints why that fails."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def has_java() -> bool:

@@ -71,14 +71,14 @@ class BackoffTable:
         """Bits per value; None for float32."""
         return self.log_prob.width if isinstance(self.log_prob, QuantizedValues) else None
 
-    def unpacked(self) -> BackoffTable:
+    def unpack(self) -> BackoffTable:
         """Return the table with float32 arrays: itself, unless it is quantized."""
         if self.quantized_bits is None:
             return self
         return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
-    def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
-        """Return the table with values quantized order by order to 4 to 8 bits, over a small trie.
+    def quantize(self, bits: int, storage: Storage | None = None) -> BackoffTable:
+        """Return the table with values quantized order by order to 4 to 8 bits.
 
         storage: where the arrays go; memory if None.
         """
@@ -89,7 +89,6 @@ class BackoffTable:
         storage = storage or Storage()
         return replace(
             self,
-            trie=self.trie.small(storage),
             log_prob=quantize(self.log_prob, self.sizes, bits, storage),
             log_backoff=quantize(self.log_backoff, self.sizes[:-1], bits, storage),
         )
@@ -100,7 +99,7 @@ class BackoffTable:
         The context of a marked n-gram must be marked too. Words whose 1-grams are not marked leave the vocabulary; the
         others keep their order. storage: where the arrays go; memory if None.
         """
-        storage, plain = storage or Storage(), self.unpacked()
+        storage, plain = storage or Storage(), self.unpack()
         marked_words = np.cumsum(mask[: self.vocabulary_size])
         builder = TrieBuilder(int(marked_words[-1]), storage)
         kind = whole_numbers_below(sum(self.sizes))
@@ -126,13 +125,13 @@ class BackoffTable:
         return replace(
             self,
             trie=builder.finish(),
-            log_prob=_marked(plain.log_prob[:], mask, storage),
-            log_backoff=_marked(plain.log_backoff[:], inner, storage),
+            log_prob=_select_values(plain.log_prob[:], mask, storage),
+            log_backoff=_select_values(plain.log_backoff[:], inner, storage),
             bos=int(new_words[self.bos]),
         )
 
 
-def _marked(values: Array, mask: Array, storage: Storage) -> Array:
+def _select_values(values: Array, mask: Array, storage: Storage) -> Array:
     kept = storage.empty(int(np.count_nonzero(mask)), values.dtype)
     done = 0
     for first, last in storage.pieces(len(values)):

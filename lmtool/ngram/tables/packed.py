@@ -148,7 +148,7 @@ def cells_needed(length: int, width: int) -> int:
     return (length * width + CELL - 1) // CELL + 2
 
 
-def interpreted(generator: Any, *values: Any) -> Any:
+def interpret(generator: Any, *values: Any) -> Any:
     """Return the function that compiled code would call, if its form depends on the types of its arguments.
 
     For the interpreter, if NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
@@ -156,7 +156,7 @@ def interpreted(generator: Any, *values: Any) -> Any:
     return generator(*map(numba.typeof, values))(*values)
 
 
-def borrowed(arrays: T) -> T:
+def borrow(arrays: T) -> T:
     """Return a NamedTuple of arrays, and of such tuples, whose references compiled code does not count.
 
     Without it, each access to an array of a tuple raises the array's reference count and lowers it again, atomically:
@@ -218,7 +218,7 @@ def _prefetched(array: Any, index: Any) -> Any:
     return generate
 
 
-@overload(borrowed)
+@overload(borrow)
 def _borrowed(arrays: Any) -> Any:
     def strip(arrays: Any) -> Any:
         return _without_owners(arrays)

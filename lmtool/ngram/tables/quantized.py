@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.tables.packed import Packed, interpreted, read
+from lmtool.ngram.tables.packed import Packed, interpret, read
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -39,20 +39,20 @@ class Codes(NamedTuple):
 
 
 def code_of(values: Any, order: Any, node: Any) -> Any:
-    """Return the argument of `decoded` for a node, int64: the number of its level, or the node if values are float32.
+    """Return the argument of `decode` for a node, int64: the number of its level, or the node if values are float32.
 
     For compiled code. values: float32 values of all nodes, or Codes. order: the order of the node's n-gram.
     """
-    return interpreted(_code_of, values, order, node)
+    return interpret(_code_of, values, order, node)
 
 
-def decoded(values: Any, order: Any, code: Any) -> Any:
+def decode(values: Any, order: Any, code: Any) -> Any:
     """Return the value of a node for which code_of returned `code`, natural, float32; for compiled code.
 
     For many nodes, all codes should be read before the first is decoded: independent reads from memory overlap, and a
     dependent read after each of them would leave room for fewer.
     """
-    return interpreted(_decoded, values, order, code)
+    return interpret(_decode, values, order, code)
 
 
 @overload(code_of, jit_options={"forceinline": True})
@@ -75,8 +75,8 @@ def _code_of(values: Any, order: Any, node: Any) -> Any:
     return in_bytes if values.types[values.fields.index("bits")].dtype == numba.types.uint8 else packed
 
 
-@overload(decoded, jit_options={"forceinline": True})
-def _decoded(values: Any, order: Any, code: Any) -> Any:
+@overload(decode, jit_options={"forceinline": True})
+def _decode(values: Any, order: Any, code: Any) -> Any:
     def plain(values: Any, order: Any, code: Any) -> Any:
         return values[code]
 
@@ -90,10 +90,8 @@ def _decoded(values: Any, order: Any, code: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def value_of(values: Any, order: Any, node: Any) -> Any:
-    """Return the log-probability or log back-off weight of a node, natural, float32. order: the order of the node's
-    n-gram.
-    """
-    return decoded(values, order, code_of(values, order, node))
+    """Return the log-probability or log back-off weight of a node of an order, natural, float32."""
+    return decode(values, order, code_of(values, order, node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,7 @@ BYTES_PER_TOKEN = 64  # maximum that counting and estimation take in memory: 1.3
 
 
 def whole_numbers_below(limit: int) -> np.dtype[Any]:
-    """Return uint32, or uint64 if needed, for whole numbers below `limit` and one more number that represents
-    `none`.
-    """
+    """Return uint32, or uint64 if needed, for whole numbers below `limit` and one more that stands for none."""
     return np.dtype(np.uint32 if limit < UINT32_LIMIT else np.uint64)
 
 

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.sorting import sort_keys
-from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children
+from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children, pack_starts
 from lmtool.system.arrays import release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -34,19 +33,16 @@ class Nodes(NamedTuple):
     """The arrays of a trie of orders 1 to n, in the form that the kernels take.
 
     first: int64 `[n + 1]`, the first node of each order, and the number of nodes. words: last words of the nodes from
-    order 2 on, uint64, packed in word_width bits each. unigram_starts: int64 `[V]`, the first child of each word. base
-    and starts: the first child of each node of orders 2 to n-1, and the number of nodes; the sum of base, int64, one
-    for each block of 2^BLOCK nodes, and starts, packed in start_width bits each. start_width is None in the small form
-    (see block_starts).
+    order 2 on, uint64, packed in word_width bits each. unigram_starts: int64 `[V]`, the first child of each word.
+    blocks and starts: the first child of each node of orders 2 to n-1, and the number of nodes (see pack_starts).
     """
 
     first: Array
     words: Array
     word_width: int
     unigram_starts: Array
-    base: Array
+    blocks: Array
     starts: Array
-    start_width: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,29 +198,6 @@ class Trie:
                 node = self.parents(j, node)
         return grams
 
-    def small(self, storage: Storage | None = None) -> Trie:
-        """Return the trie with its starts in a third of the bits (see block_starts), or itself if that is impossible.
-
-        storage: where the arrays go; memory if None.
-        """
-        if self.nodes.start_width is None:
-            return self
-
-        def inner(first: int, last: int) -> IntArray:
-            out = np.empty(last - first, dtype=np.int64)
-            first_children(self.nodes, self.vocabulary_size + first, out)
-            return out
-
-        found = small_starts(inner, self.inner, storage or Storage())
-        if found is None:
-            return self
-        return Trie(self.nodes._replace(base=found[0], starts=found[1], start_width=None))
-
-    @property
-    def inner(self) -> int:
-        """Number of starts of the nodes from order 2 to n-1, and one more at their end."""
-        return sum(self.sizes[1:-1]) + 1
-
     def upto(self, order: int) -> Trie:
         """Return the trie without its orders above `order`; it shares the arrays."""
         return Trie(self.nodes._replace(first=self.nodes.first[: order + 1]))
@@ -244,9 +217,7 @@ class TrieBuilder:
         self._made: Trie | None = None
 
     def keys(self, contexts: Array, words: Array) -> Array:
-        """Return the keys uint64 `[M]` of n-grams, which order them: the node of the context within its order, then the
-        last word.
-        """
+        """Return the keys uint64 `[M]` of n-grams, which order them by the node of the context, then the word."""
         return (contexts.astype(np.uint64) << np.uint64(self.word_width)) | words.astype(np.uint64)
 
     def parts(self, ngrams: IntArray) -> tuple[Array, IntArray, IntArray]:
@@ -308,17 +279,7 @@ class TrieBuilder:
                 inner[at + a : at + b] += inner.dtype.type(first[k])
             at += len(begins) - 1
         inner[at] = first[-1]
-        base = inner[:: 1 << BLOCK].astype(np.int64)
-
-        def differences(a: int, b: int) -> IntArray:
-            bases = np.repeat(base[a >> BLOCK : (b - 1 >> BLOCK) + 1], 1 << BLOCK)
-            return inner[a:b].astype(np.int64) - bases[: b - a]
-
-        largest = max(int(differences(*piece).max()) for piece in self.storage.pieces(len(inner)))
-        starts = Packed.zeros(len(inner), largest, self.storage)
-        for a, b in self.storage.pieces(len(inner)):
-            starts.put(a, differences(a, b))
-        self._made = Trie(Nodes(first, self._words, self.word_width, unigrams, base, starts.bits, starts.width))
+        self._made = Trie(Nodes(first, self._words, self.word_width, unigrams, *pack_starts(inner, self.storage)))
         return self._made
 
 

@@ -1,8 +1,8 @@
-"""Read files of counts into Counts that equal, to the bit, the counts of the original text.
+"""Files of counts, from which Counts are read that equal, to the bit, the counts of the original text.
 
-A file has n-grams of all orders, in any order of lines: `a b c<tab>12`, as SRILM's `ngram-count -write` writes them, or
-columns `words` and `count` in Parquet. A folder with a subfolder `1gms` has files for each order, as Google's n-grams.
-Ties are broken by the order in which words first occur in the text, which is the order of the 1-grams.
+A file has n-grams of all orders, in any order of lines: `a b c<tab>12`, as SRILM's `ngram-count -write` writes them. A
+folder with a subfolder `1gms` has files for each order, as Google's n-grams. Ties are broken by the order in which
+words first occur in the text, which is the order of the 1-grams, after `<s>` and `</s>`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Spaces, VocabularyConfig
-from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.documents import parquet_columns
-from lmtool.data.readers import MEMBER, PARQUET, form_of, read_blocks, read_errors
+from lmtool.data.choose_vocabulary import occurrence_ranks, select
+from lmtool.data.readers import read_blocks
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, note_places, text_files
 from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import EOS_ID, RESERVED, UNK_ID
-from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.data.word_table import WordTable, find_words
+from lmtool.data.word_table import MAX_EXACT, WordTable, find_words, join_words, text_lines
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_ngram, unigram_counts
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.system.arrays import IntArray
+from lmtool.system.files import atomic_write, packed_file
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
 NGRAMS_PER_CHUNK = 1 << 16  # n-grams parsed at once
+NGRAMS_PER_WRITE = 1 << 17
+SEPARATORS = " \t\r\n"  # of words
 MAX_DIGITS = 15  # maximum digits of a count
 SPACE, TAB, LINE_FEED, RETURN = 32, 9, 10, 13
 GOOGLE_NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
-COLUMNS = ["words", "count"]  # columns of Parquet files
 OTHER_FILES = ("vocab_cs", "total")  # first parts of the names of other files in Google's folders
 
 
@@ -62,7 +62,7 @@ class CountFiles:
         for path, weight in zip(self.paths, self.weights, strict=True):
             for file in _files(path, k):
                 line = 1
-                for content in _blocks(file):
+                for content in read_blocks(file, tables=True):
                     block = np.frombuffer(content, dtype=np.uint8)
                     at = 0
                     while at < len(block):
@@ -98,29 +98,6 @@ def _files(path: str, k: int | None) -> list[str]:
     return [file for file in found if not Path(file).name.startswith(OTHER_FILES) and not file.endswith(".idx")]
 
 
-def _blocks(file: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines."""
-    if form_of(file) != PARQUET:
-        yield from read_blocks(file, tables=True)
-        return
-    path, _, member = file.partition(MEMBER)
-    with read_errors(file):
-        for handle in open_files(path, member):
-            row = 0
-            for words, counts in parquet_columns(handle, file, COLUMNS, "it must have words and count; it has"):
-                wrong = [k for k, pair in enumerate(zip(words, counts, strict=True)) if not _is_row(*pair)]
-                if wrong:
-                    raise UserError(
-                        f"{file}, row {row + wrong[0] + 1}: should be words and a whole number, their count"
-                    )
-                row += len(words)
-                yield "".join(f"{ngram}\t{count}\n" for ngram, count in zip(words, counts, strict=True)).encode()
-
-
-def _is_row(words: object, count: object) -> bool:
-    return isinstance(words, str) and "\n" not in words and type(count) is int and count >= 0
-
-
 def counted_train(
     files: CountFiles, limits: VocabularyConfig | None, rules: TextRules, given: list[str] | None
 ) -> ExternalCounts:
@@ -139,7 +116,7 @@ def counted_train(
     for place, word in enumerate(types):
         if word not in (BOS, EOS) and types[word]:
             firsts.setdefault(word if word in vocabulary.ids else UNK, place)
-    return ExternalCounts(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
+    return ExternalCounts(vocabulary, occurrence_ranks(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
 
 
 def _types(words: list[str], rules: TextRules) -> list[str]:
@@ -269,3 +246,30 @@ def _parse_counts(block: Any, at: int, spans: Any, counts: Any) -> tuple[Any, An
         lines += 1
         at = end + 1
     return at, lines, row, False
+
+
+def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray, to: Path) -> None:
+    """Write the n-grams of all orders as lines, whole or not at all, packed as the name says.
+
+    first_places: first positions of words in the text, int64 `[V]`.
+    """
+    spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
+    if spaced is not None:
+        raise UserError(f"the word {spaced!r} has white space, which separates words in files of counts")
+    joined, ranks = join_words(vocabulary.words), kenlm_ranks(first_places, vocabulary)
+    ranks[vocabulary.bos] = -2  # before </s>
+    unigrams = np.argsort(ranks, kind="stable")
+    unigrams = unigrams[counts.count[0][unigrams] > 0]
+    with atomic_write(to) as temporary, packed_file(temporary, to) as file:
+        for k in range(1, counts.order + 1):
+            total = len(unigrams) if k == 1 else counts.trie.sizes[k - 1]
+            for first in range(0, total, NGRAMS_PER_WRITE):
+                nodes = np.arange(first, min(first + NGRAMS_PER_WRITE, total))
+                nodes = unigrams[nodes] if k == 1 else nodes
+                words, values = (
+                    nodes[:, None] if k == 1 else counts.trie.ngrams_at(k, nodes),
+                    counts.count[k - 1][nodes],
+                )
+                if values.max(initial=0) >= MAX_EXACT:
+                    raise UserError(f"a count is {values.max():,}, too large for a file of counts")
+                file.write(text_lines(np.empty((len(nodes), 0)), words, values[:, None].astype(float), [0], joined))
