@@ -122,7 +122,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
         with pytest.raises(lmtool.UserError):
             mistake()
         assert lmtool.load("bigram").model.table.order == 3, "what is replaced is removed when all has been read"
-    merged = lmtool.merge(["mix"], out="bigram", overwrite=True)  # which is also a member of the mixture
+    merged = lmtool.convert(runs=["mix"], out="bigram", overwrite=True)  # which is also a member of the mixture
     assert merged.path == Path("bigram") and lmtool.load("bigram").model.table.order == 3
     for read in ({"run": "bigram"}, {"runs": ["small", tmp_path / "bigram"]}):
         with pytest.raises(lmtool.UserError, match="out=bigram is a run that is read"):

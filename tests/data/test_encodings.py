@@ -65,7 +65,7 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
     for line, file in (
         (("eval", "arpa=a.arpa", "text=train.txt"), "a.arpa"),
         (("eval", "arpa=de.arpa", "text=x.txt"), "x.txt"),
-        (("eval", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt"),
+        (("rescore", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt"),
         (("score", "arpa=de.arpa", "text=x.txt", "to=s.tsv"), "x.txt"),
         (("surprisal", "arpa=de.arpa", "text=x.tsv"), "x.tsv"),
         (("compare", "runs=[x.tsv,de.arpa]", "text=train.txt"), "x.tsv"),

@@ -222,7 +222,9 @@ def test_the_cut() -> None:
     assert places.tolist() == [0, 2, 4, 1, 3, 5, 6, 7] and begins.tolist() == [0, 3, 5, 6, 7, 8]
     places, begins = interleave(3, np.array([0, 5]))
     assert places.tolist() == [0, 3, 1, 4, 2] and begins.tolist() == [0, 2, 4, 5]
-    assert every(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and interleave(2, np.array([0]))[1].tolist() == [0]
+    assert interleave(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and interleave(2, np.array([0]))[1].tolist() == [
+        0
+    ]
 
 
 def test_probabilities_of_skipped_words_by_hand(tmp_path: Path) -> None:
