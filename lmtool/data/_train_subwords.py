@@ -167,8 +167,8 @@ def unigram_pieces(
 ) -> list[tuple[AnyStr, float]]:
     """Learn `size` pieces, or fewer if words lack them; return them with natural log-probabilities, best first.
 
-    words: sequences of symbols, bytes of UTF-8 or characters, with counts `[W]`. alphabet: all symbols, which are pieces.
-    A longer piece neither begins nor ends within a character.
+    words: sequences of symbols, bytes of UTF-8 or characters, with counts `[W]`. alphabet: all symbols, all of them
+    pieces. A longer piece neither begins nor ends within a character.
     """
     order = np.argsort(-counts, kind="stable")
     lengths = np.array([len(words[k]) for k in order], dtype=np.int64)
