@@ -125,7 +125,6 @@ def setting(draw: st.DrawFn, verb: str) -> str:
 
 @st.composite
 def misspelt(draw: st.DrawFn, word: str) -> str:
-    """Draw a word with a letter left out, doubled, changed or in another case."""
     if not word:
         return word
     place = draw(st.integers(0, len(word) - 1))
@@ -155,7 +154,6 @@ def lines(draw: st.DrawFn) -> list[str]:
 
 
 def check_line(case: list[str], place: Path) -> list[str]:
-    """Run a line, and return its refusal. Raises Fault."""
     return [] if takes_long(case) else commands.checked(case, place)
 
 
