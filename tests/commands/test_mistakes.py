@@ -61,7 +61,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     (f"{NGRAM} prune_to=50% smoother.interpolate=false", "prune_method=gain", "prune_method=entropy"),
     (f"{TRAIN} prune_to=1k", "prune_to=1k", "model=nplm is not pruned"),
     (f"{TRAIN} prune_counts=[0,1]", "prune_counts=[0, 1]", "model=nplm is not pruned"),
-    (f"{TRAIN} counts.memory=1GiB", "counts.memory=1GiB", "not used"),
+    (f"{TRAIN} counts.memory=1GiB", "no key 'counts.memory'; it is a key of model=ngram"),
     (f"{NGRAM} limit_vocabulary=w?", "limit_vocabulary=w? names 2 files: name one"),
     (f"{NGRAM} smoother.discounts=best", "smoother.discounts=best", "tuned"),
     (f"{NGRAM} smoother.discounts=[0.5]", "smoother.discounts", "[D1,D2,D3+]"),
@@ -74,7 +74,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", "smoother.lambdas=[2]", "from 0 to 1"),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", "smoother.discounts"),
     # networks and trees
-    ("train model=nplm tree=huffman", "tree=", "not used", "output=softmax"),
+    ("train model=nplm tree=huffman", "no key 'tree'; it is a key of output=hierarchical"),
     (f"{TREE}=hufman", "tree=hufman", "huffman"),
     (f"{TRAIN} output=sampled output.num_samples=24", "output.num_samples=24", "from 1 to 23"),
     (f"{TRAIN} model.hidden_dim=8 output=classes output.classes=24", "output.classes=24", "at most 23"),
