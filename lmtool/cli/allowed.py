@@ -101,9 +101,7 @@ def _compose_trusted(composition: Composition) -> DictConfig:
 
 def _compose_own_files(request: Request, choices: dict[str, str]) -> DictConfig:
     """Compose the verb of a request by lmtool's own files alone, with these choices."""
-    name = None if request.config_dir else request.config_name
-    plain = replace(request, choices=choices, values={}, removed=[], config_dir=None, config_name=name)
-    return Composition(plain, {}).options
+    return Composition(replace(request, choices=choices, values={}, config_dir=None), {}).options
 
 
 def find_trusted_choices(composition: Composition) -> dict[str, str]:
@@ -135,7 +133,7 @@ def require_allowed_request(request: Request, user_keys: Collection[str]) -> Non
         require_text(group, option)
         if re.fullmatch(rf"\+{EXPERIMENT}|hydra/\w+|{'|'.join([*GROUP_MODULES, TRAINING])}", group) is None:
             raise SettingError(f"{group}={option}: {REMEDY}", group)
-    for key, value in [*request.values.items(), *((key, None) for key in request.removed)]:
+    for key, value in request.values.items():
         if re.fullmatch(r"\+?[\w./-]+", key) is None:
             raise SettingError(f"{key}={format_value(value)}: {REMEDY}", key)
         for keys, item in _iterate_leaves(value, (key.lstrip("+"),)):

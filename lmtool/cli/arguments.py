@@ -22,10 +22,9 @@ INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 # Hydra's flags: None without a value, else the values that they allow, empty for any. --info may stand alone.
 FLAGS: dict[str, tuple[str, ...] | None] = {
     **dict.fromkeys(("--multirun", "--help", "--version", "--resolve")),
-    **{"--cfg": ("job", "hydra", "all"), "--info": INFO, "--package": (), "--config-dir": (), "--config-name": ()},
+    **{"--cfg": ("job", "hydra", "all"), "--info": INFO, "--config-dir": ()},
 }
-SHORT = {"-m": "--multirun", "-h": "--help", "-c": "--cfg", "-i": "--info", "-p": "--package"}
-SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
+SHORT = {"-m": "--multirun", "-h": "--help", "-c": "--cfg", "-i": "--info", "-cd": "--config-dir"}
 USUAL_FLAGS = ("--multirun", "--help", "--cfg", "--config-dir", "--version")
 
 

@@ -84,6 +84,6 @@ def _dispatch(words: list[str]) -> int:
         if line.verb == "help" or "--help" in line.flags:
             print(escape_controls(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
             return 0
-        from lmtool.cli.dispatch import run_line
+        from lmtool.cli.sweeping import run_line
 
         return run_line(line)

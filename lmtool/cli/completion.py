@@ -57,33 +57,26 @@ end
 complete -c lmtool -f -a '(__lmtool_candidates)'
 """,
 }
-# Values of settings that are names, by the last part of their keys.
-NAMES = {
-    **dict.fromkeys(("split", "fit_split", "tune_on"), ("train", "valid", "test")),
-    "device": ("auto", "cpu", "cuda", "mps"),
-}
-CONFIG_DIR = ("--config-dir", "-cd")
+SPLITS, DEVICES = ("train", "valid", "test"), ("auto", "cpu", "cuda", "mps")
+NAMES = {"split": SPLITS, "fit_split": SPLITS, "tune_on": SPLITS, "device": DEVICES}  # by the last part of a key
 SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # characters escaped by a backslash in all three shells
 
 
 def run(words: list[str]) -> int:
     """Print the script of `lmtool completion <shell>`, the candidates for the last word of `query <line> [<part>]`, or
-    the --help page.
-
-    part: the end of the last word that candidates replace. Raises UserError for an unknown shell.
+    the --help page. part: the end of the last word that candidates replace.
     """
     if words[:1] == ["query"]:
         line, *parts = words[1:] or [""]
         kept = len(_last_word(line)) - len(parts[0]) if parts else 0
         sys.stdout.writelines(f"{candidate[kept:]}\n" for candidate in candidates(line))
-        return 0
-    if len(words) == 1 and words[0] in SCRIPTS:
+    elif len(words) == 1 and words[0] in SCRIPTS:
         sys.stdout.write(SCRIPTS[words[0]])
-        return 0
-    if words[:1] in (["--help"], ["-h"]):
+    elif words[:1] in (["--help"], ["-h"]):
         print(help_pages.completion_page())
-        return 0
-    raise UserError(f"{' '.join(['completion', *words])}: name a shell, one of {', '.join(SCRIPTS)}")
+    else:
+        raise UserError(f"{' '.join(['completion', *words])}: name a shell, one of {', '.join(SCRIPTS)}")
+    return 0
 
 
 def candidates(line: str) -> list[str]:
@@ -107,13 +100,11 @@ def _last_word(line: str) -> str:
 
 
 def _whole_words(words: list[str], last: str) -> list[str]:
-    flag, equals, value = last.partition("=")
-    if words and words[-1] in CONFIG_DIR:
+    key, equals, value = last.partition("=")
+    if words and words[-1] in ("--config-dir", "-cd"):
         return _paths(last)
-    if flag in CONFIG_DIR and equals:
-        return [f"{flag}={path}" for path in _paths(value)]
     if last.startswith("-"):
-        return list(USUAL_FLAGS)
+        return [f"{key}={path}" for path in _paths(value)] if equals else list(USUAL_FLAGS)
     try:
         line = split_line(words)
     except UserError:  # a mistake earlier on the line, which running it will report
@@ -121,11 +112,12 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     if line.verb is None:
         return [*verbs(), "completion"]
     options = (line.last_override("options") or "").partition("=")[2]
-    groups: dict[str, str] = {}
     with suppress(UserError), folder_in_use(options or None):
-        with suppress(UserError):
+        try:
             groups = chosen_groups(line)
-        return (_values if equals else _keys)(line, groups, last)
+        except UserError:
+            groups = {}
+        return _values(line, groups, last) if equals else _keys(line, groups, last)
     return []
 
 

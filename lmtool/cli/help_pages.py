@@ -15,14 +15,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
-from lmtool.config.yaml_files import (
-    Setting,
-    choose_options,
-    read_opening,
-    read_option,
-    read_yaml,
-    read_yaml_text,
-)
+from lmtool.config.yaml_files import Setting, choose_options, read_opening, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
@@ -84,15 +77,9 @@ def overview() -> str:
 def version_page() -> str:
     """Return the `lmtool --version` page: what a report of a problem needs. None of the packages is imported."""
     import platform
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
-    def describe_package(package: str) -> str:
-        try:
-            return f"{package} {version(package)}"
-        except PackageNotFoundError:
-            return f"{package} missing"
-
-    packages = ", ".join(map(describe_package, ("torch", "numpy", "numba", "hydra-core")))
+    packages = ", ".join(f"{package} {version(package)}" for package in ("torch", "numpy", "numba", "hydra-core"))
     python = f"Python {platform.python_version()}, {platform.platform()}"
     return "\n".join([f"lmtool {__version__}", python, packages, f"{processor()}, {os.cpu_count()} cores"])
 

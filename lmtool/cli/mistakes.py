@@ -232,7 +232,7 @@ def prefix_place(message: str, key: str, composition: Composition) -> str:
             if name in group_files:
                 files.append((group_files[name], "" if group == EXPERIMENT else f"{group}."))
                 options += [base for base in read_yaml(group_files[name]).bases if base not in options]
-    files += [(conf_dir() / f"{each}.yaml", "") for each in (request.config_name or request.verb, "common")]
+    files += [(conf_dir() / f"{each}.yaml", "") for each in (request.verb, "common")]
     for path, prefix in files:
         for setting in read_yaml(path).settings:
             name = prefix + ".".join(setting.path)

@@ -1,13 +1,15 @@
-"""Run a request once: compose its settings, make its folder, and call the command."""
+"""Compose the settings of a request, or of the jobs of a sweep; run a request once, in its folder."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +19,94 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lmtool.cli import mistakes
 from lmtool.cli.allowed import require_allowed_settings
-from lmtool.cli.jobs import compose_options
-from lmtool.commands import run_command, settings_of
-from lmtool.config.compose import Composition, chosen_options, verb_settings
-from lmtool.config.grammar import (
-    escape_interpolation,
-)
+from lmtool.commands import run_command, settings_of, verb_setting_types
+from lmtool.config.compose import Composition, verb_settings
+from lmtool.config.grammar import escape_interpolation, sweep_values
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES
 from lmtool.config.request import OUT, Request
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import SettingError, build_settings
+from lmtool.config.yaml_files import choose_options, require_bounded_aliases
 from lmtool.errors import UserError, first_line, translate_path_errors
 from lmtool.results import Result
 from lmtool.runs.resume import REQUEST, save_request
 from lmtool.session import Session, on_terminal
 from lmtool.system.terminal import write_out
+
+
+def compose_options(request: Request, *, may_leave_out: bool = False) -> Composition:
+    """Compose the options of a request. may_leave_out: whether choices of groups that are not used are left out.
+
+    Raises UserError for a mistake in a choice or in a YAML file.
+    """
+    for path in mistakes.user_yaml_files(request):
+        require_bounded_aliases(path)
+    try:
+        composition = Composition(request, verb_setting_types(request.verb))
+        composition.groups  # noqa: B018  # raises for a configuration that is not made of settings
+        return composition
+    except Exception as error:
+        user_error = mistakes.explain_compose_error(error, request)
+        if user_error is None:
+            raise
+        unused = _unused_groups(request)
+        if not unused:
+            raise user_error from error
+    choices = {group: option for group, option in request.choices.items() if group not in unused}
+    composition = compose_options(replace(request, choices=choices))
+    if not may_leave_out:
+        raise UserError(mistakes.describe_unknown_key(unused[0], [composition]))
+    return composition
+
+
+def _unused_groups(request: Request) -> list[str]:
+    """Return the chosen groups that the defaults lists do not use; none if an option does not exist."""
+    with suppress(UserError):
+        used = choose_options(request.verb, request.choices, request.folders)
+        return [group for group in request.choices if not is_special(group) and group not in used]
+    return []
+
+
+def is_special(group: str) -> bool:
+    """Return whether a group is Hydra's own, in another package or an experiment."""
+    return re.search(r"[/@+]", group) is not None
+
+
+def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[Composition]:
+    """Compose as many of a sweep's jobs as it takes to have each option that any of its jobs uses; the first job first.
+
+    A choice of a group that a job does not use is left out of it. optional_keys: groups that no job needs to have.
+    Raises UserError for options that do not go together, and for a group that no job uses.
+    """
+    experiment = f"+{EXPERIMENT}"
+    names = sweep_values(EXPERIMENT, request.choices.get(experiment, ""), request.folders) or []
+    requests = [replace(request, choices=request.choices | {experiment: name}) for name in names] or [request]
+    may_leave_out = bool(names or optional_keys)
+    jobs = [job for each in requests for job in _compose_job_of_each_option(each, may_leave_out)]
+    for group in request.choices:
+        if not (is_special(group) or group in optional_keys or any(group in job.groups for job in jobs)):
+            raise UserError(mistakes.describe_unknown_key(group, jobs))
+    return jobs
+
+
+def _compose_job_of_each_option(request: Request, may_leave_out: bool) -> list[Composition]:
+    """Compose a job with the first option of each group, and one for each other option of a group that a job uses."""
+    values = {group: sweep_values(group.lstrip("+"), text, request.folders) for group, text in request.choices.items()}
+    options = {group: names for group, names in values.items() if names}
+    choices_of_jobs = [request.choices | {group: names[0] for group, names in options.items()}]
+
+    def compose(choices: dict[str, str]) -> Composition:
+        return compose_options(replace(request, choices=choices), may_leave_out=may_leave_out or bool(options))
+
+    jobs = [compose(choices_of_jobs[0])]
+    waiting = {group: names[1:] for group, names in options.items()}
+    for job, choices in zip(jobs, choices_of_jobs, strict=False):  # which grow by the other options of each group
+        for group in list(waiting):
+            if group in job.groups or "/" in group:  # in the first job that has the group
+                others = [choices | {group: name} for name in waiting.pop(group)]
+                choices_of_jobs += others
+                jobs += map(compose, others)
+    return jobs
 
 
 def compose_request(request: Request) -> tuple[Composition, DictConfig]:
@@ -106,10 +182,10 @@ def run_composed_command(
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     request = composition.request
-    config_dir = Path(request.config_dir) if request.config_dir else None
     with mistakes.translate_errors(composition), translate_path_errors():
-        values = build_settings(verb_settings(settings), settings_of(request.verb), config_dir)
-        session = Session(folder, request, chosen_options(settings.hydra), **session_arguments)
+        values = build_settings(verb_settings(settings), settings_of(request.verb))
+        choices = {group: option for group, option in composition.groups.items() if group in GROUP_MODULES}
+        session = Session(folder, request, choices, **session_arguments)
         result = run_command(request.verb, values, session) if command is None else command(values, session)
         if isinstance(result, Result):
             result.notes = session.notes

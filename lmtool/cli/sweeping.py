@@ -1,7 +1,8 @@
-"""Run the jobs of a sweep by Hydra's sweeper and launcher."""
+"""Run a command line: once, as a sweep by Hydra's sweeper and launcher, or only to show its settings."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -13,30 +14,76 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.cli import mistakes
 from lmtool.cli.allowed import find_trusted_choices, restricted_changes
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.jobs import compose_jobs
-from lmtool.cli.running import compose_request, resolve_hydra_by, run_composed_command, write_settings
+from lmtool.cli.running import (
+    compose_jobs,
+    compose_request,
+    discard_output_of_higher_ranks,
+    resolve_hydra_by,
+    run_composed_command,
+    run_once,
+    write_settings,
+)
 from lmtool.cli.values import read_text
 from lmtool.cli.words import add_sweep_parameters, parse_request
-from lmtool.config.compose import BASE, OPTIONAL, Composition, hydra_state, hydra_words
-from lmtool.config.grammar import (
-    override_key,
-    parse_value,
-    quote_text,
-    sweep_values,
-    to_hydra_text,
-)
+from lmtool.config.compose import BASE, OPTIONAL, Composition, hydra_state, hydra_words, verb_settings
+from lmtool.config.grammar import override_key, parse_value, quote_text, sweep_values, to_hydra_text
 from lmtool.config.options import EXPERIMENT, conf_dir, folder_in_use
 from lmtool.config.request import Request, is_hydra_key
 from lmtool.config.rules import require_folder
-from lmtool.errors import UserError
+from lmtool.config.settings import describe_config_error
+from lmtool.errors import UserError, first_line
 from lmtool.results import Result
 from lmtool.session import on_terminal
 from lmtool.sweeps import job, restart, sweep
+from lmtool.system.process import require_environment
+from lmtool.system.terminal import write_out
+
+
+def run_line(line: CommandLine) -> int:
+    """Run a command line and return its exit code.
+
+    Raises UserError for a mistake in the settings, and whatever the command raises.
+    """
+    logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
+    require_environment()
+    request = discard_output_of_higher_ranks(parse_request(line))
+    part, info = line.flags.get("--cfg"), line.flags.get("--info")
+    if info is not None:
+        if part is not None:
+            raise UserError("--info: show one thing at a time, without --cfg")
+        compose_request(request)  # which checks what Hydra will read
+        try:
+            run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
+        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"--info: {first_line(error)}") from error
+        return 0
+    if part is not None:
+        _show_settings(request, part, resolve="--resolve" in line.flags)
+    elif request.sweep:
+        return run_sweep(request)
+    else:
+        run_once(request)
+    return 0
+
+
+def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
+    """Print composed settings in YAML. part: job, hydra or all."""
+    settings = compose_request(request)[1]
+    shown = verb_settings(settings) if part == "job" else settings
+    if part == "hydra":
+        shown = OmegaConf.masked_copy(settings, ["hydra"])
+    with resolve_hydra_by(settings):
+        try:
+            write_out(OmegaConf.to_yaml(shown, resolve=resolve))
+        except OmegaConfBaseException as error:
+            raise UserError(f"--cfg {part}: {describe_config_error(error)}") from error
 
 
 def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = None) -> int:
@@ -64,13 +111,12 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             )
             words += [f"hydra.sweep.dir={quote_text(hydra_settings.sweep.dir)}"]
             words += ["hydra.sweeper.params=null"] if sweep_request != request else []
-            name = request.verb if request.is_untrusted else request.config_name
 
             def run_job(_: DictConfig) -> float:
                 return _run_sweep_job(sweep_request, optional_keys, seeds, folder_of_equal_jobs, session_arguments)
 
             try:
-                run_hydra_app(replace(sweep_request, config_name=name), ["-m"], words, run_job)
+                run_hydra_app(sweep_request, ["-m"], words, run_job)
             except Exception as error:
                 if state.handle_launcher_failure(error):
                     return 1
@@ -162,8 +208,8 @@ def _parse_job(
     overrides: Any = OmegaConf.to_container(hydra_settings.overrides.task, resolve=False)  # where ${.x} has no meaning
     experiment = f"{OPTIONAL}{EXPERIMENT}="
     words = [str(word).replace(experiment, f"+{EXPERIMENT}=").removeprefix(OPTIONAL) for word in overrides]
-    flags = {"--config-dir": sweep_request.config_dir, "--config-name": sweep_request.config_name}
-    line = CommandLine(sweep_request.verb, {name: value for name, value in flags.items() if value is not None}, words)
+    flags = {"--config-dir": sweep_request.config_dir} if sweep_request.config_dir else {}
+    line = CommandLine(sweep_request.verb, flags, words)
     try:
         return replace(parse_request(line, optional_keys), user_keys=sweep_request.user_keys), None
     except UserError as error:
@@ -179,8 +225,7 @@ def run_hydra_app(request: Request, flags: list[str], words: list[str], task: Ca
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised instead of printed
     try:
         with hydra_state():
-            name = request.config_name or request.verb
-            hydra.main(config_path=folder, config_name=name, **BASE)(task)()
+            hydra.main(config_path=folder, config_name=request.verb, **BASE)(task)()
     finally:
         sys.argv = argv
         os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}

@@ -10,8 +10,8 @@ from typing import Any
 
 from lmtool.cli.allowed import require_allowed_request
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.jobs import compose_jobs
 from lmtool.cli.mistakes import describe_unknown_key
+from lmtool.cli.running import compose_jobs
 from lmtool.cli.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.commands import verb_setting_types
 from lmtool.config.compose import Composition
@@ -38,18 +38,15 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     assert line.verb is not None, "a line without a verb requests nothing"
     verb_types = verb_setting_types(line.verb)
     resumed = _resumed_request(line)
-    start = (resumed or Request(line.verb)).updated(Request(line.verb, **_config_flags(line)))
+    start = (resumed or Request(line.verb)).updated(Request(line.verb, config_dir=_config_dir(line)))
     start, folders = replace(start, sweep=line.multirun), start.folders
-    removed_keys = [word[1:].partition("=")[0] for word in line.overrides if word.startswith("~")]
-    words = [_split_word(word, verb_types, folders) for word in line.overrides if not word.startswith("~")]
+    words = [_split_word(word, verb_types, folders) for word in line.overrides]
     words = [word for word in words if resumed is None or word.key != RESUME]
     choice_words = [word for word in words if is_group(word.key, verb_types, folders) and not word.text.startswith("{")]
     if line.multirun and line.flags.keys() & {"--cfg", "--info"}:
         raise UserError("--cfg and --info show the settings of one job: leave out -m")
     choices = dict(_read_choice(word, line.multirun, folders) for word in choice_words)
     with_choices = start.updated(Request(line.verb, choices))
-    _require_removable(removed_keys, with_choices)
-    with_choices = replace(with_choices, removed=[*with_choices.removed, *removed_keys])
     jobs = compose_jobs(with_choices, optional_keys or ())
     if optional_keys is None:
         modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].options.hydra.mode)]
@@ -66,14 +63,6 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     return with_mode.updated(Request(line.verb, values=values, order=order))
 
 
-def _require_removable(keys: list[str], request: Request) -> None:
-    """Raise UserError unless each key is a setting of Hydra's or an item of a dictionary."""
-    for key in keys:
-        parent = compose_jobs(request)[0].type_of(key.rpartition(".")[0]) if "." in key else None
-        if not is_hydra_key(key) and not (parent is not None and parent.names and parent.is_free):
-            raise UserError(f"~{key}: a setting cannot be left out; give it another value, e.g. {key}=...")
-
-
 def add_sweep_parameters(request: Request, parameters: Mapping[str, Any]) -> Request:
     """Return the request of a sweep with the parameters of its sweeper, which its own choices and values replace."""
     folders, verb_types = request.folders, verb_setting_types(request.verb)
@@ -85,15 +74,15 @@ def add_sweep_parameters(request: Request, parameters: Mapping[str, Any]) -> Req
     return replace(request, choices=choices, values=values | request.values)
 
 
-def _config_flags(line: CommandLine) -> dict[str, Any]:
-    """Return the folder and the name that the flags of a line give. Raises UserError for a missing folder."""
+def _config_dir(line: CommandLine) -> str | None:
+    """Return the folder of --config-dir. Raises UserError if it is missing."""
     config_dir = line.flags.get("--config-dir")
-    if config_dir is not None:
-        require_folder("--config-dir", config_dir)
-        if not Path(config_dir).is_dir():
-            raise UserError(f"--config-dir {config_dir}: no such folder; name one that holds GROUP/NAME.yaml")
-        config_dir = os.path.abspath(config_dir)
-    return {"config_dir": config_dir, "config_name": line.flags.get("--config-name")}
+    if config_dir is None:
+        return None
+    require_folder("--config-dir", config_dir)
+    if not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir {config_dir}: no such folder; name one that holds GROUP/NAME.yaml")
+    return os.path.abspath(config_dir)
 
 
 def _resumed_request(line: CommandLine) -> Request | None:
@@ -132,7 +121,7 @@ def resume_training_request(folder: Path, request: Request) -> Request:
 
 def _restrict_saved_request(earlier: Request, folder: str, given_keys: Collection[str]) -> Request:
     """Return an untrusted saved request, once it is checked, with its folder. given_keys: of the new command line."""
-    earlier = replace(earlier, config_name=None, user_keys=frozenset())  # its --config-dir is used again
+    earlier = replace(earlier, user_keys=frozenset())
     earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
     require_allowed_request(earlier, given_keys)
     return earlier.updated(Request(earlier.verb, values={OUT: escape_interpolation(folder)}))
@@ -159,6 +148,9 @@ def is_group(key: str, verb_types: Mapping[str, Any], folders: list[Path]) -> bo
 
 def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[Path]) -> Word:
     match = WORD.fullmatch(word)
+    if word.startswith("~"):
+        key = word[1:].partition("=")[0]
+        raise UserError(f"~{key}: a setting cannot be left out; give it another value, e.g. {key}=...")
     if match is None:
         if "=" in word:
             raise unreadable_word_error(word)

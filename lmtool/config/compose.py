@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from lmtool.config.grammar import sweep_values, to_hydra_text
-from lmtool.config.options import GROUP_MODULES, conf_dir, option_sources
+from lmtool.config.options import conf_dir, option_sources
 from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, SEARCH_PATH, Request, is_hydra_key
 from lmtool.config.types import SettingType, option_types
 
@@ -91,8 +91,8 @@ class Composition:
         if OUT in values:
             (hydra_settings.sweep if hydra_settings.mode == RunMode.MULTIRUN else hydra_settings.run).dir = values[OUT]
         words = self.request.words()
-        hydra_settings.overrides.task = [word for word in words if not is_hydra_key(word.lstrip("~"))]
-        hydra_settings.overrides.hydra = [word for word in words if is_hydra_key(word.lstrip("~"))]
+        hydra_settings.overrides.task = [word for word in words if not is_hydra_key(word)]
+        hydra_settings.overrides.hydra = [word for word in words if is_hydra_key(word)]
         return settings
 
 
@@ -126,16 +126,11 @@ def _set_value(settings: DictConfig, key: str, value: Any) -> None:
 def _compose_choices(request: Request) -> DictConfig:
     """Compose the options that a request chooses, once while no YAML file changes. The result must not be changed."""
     words = [f"{group}={option}" for group, option in request.choices.items()]
-    words += [f"~{key}" for key in request.removed]
     folder, search = conf_dir().absolute(), _search_path(request)
-    name = request.config_name or request.verb
-    for other in request.folders if not (folder / f"{name.removesuffix('.yaml')}.yaml").is_file() else []:
-        search = [f"file://{folder}", *search]  # Hydra looks for the primary file in the first folder alone
-        folder = other.absolute()
     if search:
         words.append(f"{SEARCH_PATH}={to_hydra_text(search)}")
     folders = [folder, *(Path(place.removeprefix("file://")) for place in search)]
-    return _compose_cached(name, folder, tuple(words), _file_versions(folders))
+    return _compose_cached(request.verb, folder, tuple(words), _file_versions(folders))
 
 
 def _search_path(request: Request) -> list[str]:
@@ -162,7 +157,7 @@ def hydra_words(request: Request, optional_keys: Collection[str] = ()) -> list[s
         words.append(f"hydra.run.dir={to_hydra_text(request.values[OUT])}")
     search = _search_path(request)
     words += [f"{SEARCH_PATH}={to_hydra_text(search)}"] if search else []
-    return [*words, *(f"~{key}" for key in request.removed)]
+    return words
 
 
 def _file_versions(folders: list[Path]) -> tuple[Any, ...]:
@@ -191,9 +186,3 @@ def hydra_state() -> Iterator[None]:
             application.hydra = current
             VersionBase().version_base = base
             JobRuntime().conf.name = name  # its method would log it
-
-
-def chosen_options(hydra_settings: Any) -> dict[str, str]:
-    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
-    pairs = ((str(key).partition("@")[0], str(name)) for key, name in hydra_settings.runtime.choices.items())
-    return {group: name for group, name in pairs if group in GROUP_MODULES}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import MISSING, Settings, require, setting
+from lmtool.config.rules import MISSING, GroupConfig, Settings, require, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -115,12 +115,10 @@ class VocabularyConfig(Settings):
 
 
 @dataclass(slots=True)
-class SegmenterConfig(Settings, ABC):
+class SegmenterConfig(GroupConfig):
     """Group `segmenter`: how words are found in a script that does not separate them by spaces."""
 
     key_prefix: ClassVar[str] = "data.segmenter."
-
-    kind: str = MISSING
 
     @abstractmethod
     def cut(self, line: str) -> str:
@@ -139,7 +137,7 @@ class SegmenterConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class DataConfig(Settings, ABC):
+class DataConfig(GroupConfig):
     """Group `data`: the source of text.
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
@@ -151,7 +149,6 @@ class DataConfig(Settings, ABC):
     key_prefix: ClassVar[str] = "data."
     takes_word_list: ClassVar[bool] = False
 
-    kind: str = MISSING
     name: str = MISSING
     sentences: bool = MISSING
     vocabulary: VocabularyConfig = MISSING

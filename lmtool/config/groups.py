@@ -7,14 +7,14 @@ abstract methods. Class attributes are further properties of an option, not sett
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.data import DataConfig as DataConfig
 from lmtool.config.data import SegmenterConfig as SegmenterConfig
 from lmtool.config.data import Unit
-from lmtool.config.rules import MISSING, Settings, setting
+from lmtool.config.rules import MISSING, GroupConfig, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,16 +38,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class ModelConfig(Settings):
+class ModelConfig(GroupConfig):
     """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
 
     key_prefix: ClassVar[str] = "model."
 
-    kind: str = MISSING
-
 
 @dataclass(slots=True)
-class CountModelConfig(ModelConfig, ABC):
+class CountModelConfig(ModelConfig):
     """A model of n-gram counts. order: maximum number of words of an n-gram, including the predicted one.
 
     counts_words: whether the n-grams consist of words, so that they can be written for other programs. files: names of
@@ -72,7 +70,7 @@ class CountModelConfig(ModelConfig, ABC):
 
 
 @dataclass(slots=True)
-class EncoderConfig(ModelConfig, ABC):
+class EncoderConfig(ModelConfig):
     """A neural model: an encoder of contexts, which any output layer can follow.
 
     recurrent: whether it reads running text word by word, so that training has rows of training.bptt words each.
@@ -120,7 +118,7 @@ class EncoderConfig(ModelConfig, ABC):
 
 
 @dataclass(slots=True)
-class OutputConfig(Settings, ABC):
+class OutputConfig(GroupConfig):
     """Group `output`: the layer that turns the encoder's output into probabilities.
 
     can_tie: whether it has one vector per word, which may be the word's embedding. dense_gradient: whether a step
@@ -135,8 +133,6 @@ class OutputConfig(Settings, ABC):
     needs_tree: ClassVar[bool] = False
     loss_is_log_prob: ClassVar[bool] = True
 
-    kind: str = MISSING
-
     @abstractmethod
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer for hidden states `[B, dim]` and the O predictable words, with int64 counts `[O]` in train.
@@ -147,12 +143,10 @@ class OutputConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class TreeConfig(Settings, ABC):
+class TreeConfig(GroupConfig):
     """Group `tree`: how words are arranged as the leaves of a binary tree."""
 
     key_prefix: ClassVar[str] = "tree."
-
-    kind: str = MISSING
 
     @abstractmethod
     def build(self, words: TreeWords) -> Tree:
@@ -163,12 +157,10 @@ class TreeConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class SmootherConfig(Settings, ABC):
+class SmootherConfig(GroupConfig):
     """Group `smoother`: how probabilities are estimated from counts."""
 
     key_prefix: ClassVar[str] = "smoother."
-
-    kind: str = MISSING
 
     @abstractmethod
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
@@ -191,12 +183,10 @@ class SmootherConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class CountsConfig(Settings, ABC):
+class CountsConfig(GroupConfig):
     """Group `counts`: how the n-grams of the train split are counted."""
 
     key_prefix: ClassVar[str] = "counts."
-
-    kind: str = MISSING
 
     def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store | None:
         """Prepare a store of the vocabulary and the held-out splits if train is counted without a store.
@@ -219,12 +209,11 @@ class CountsConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class OptimConfig(Settings, ABC):
+class OptimConfig(GroupConfig):
     """Group `optim`: the update of the weights. lr: peak of the schedule; weight_decay excludes biases and gains."""
 
     key_prefix: ClassVar[str] = "optim."
 
-    kind: str = MISSING
     lr: float = setting(above=0)
     weight_decay: float | None = setting(min=0)
 
@@ -251,7 +240,7 @@ class OptimConfig(Settings, ABC):
 
 
 @dataclass(slots=True)
-class ScheduleConfig(Settings, ABC):
+class ScheduleConfig(GroupConfig):
     """Group `schedule`: the learning rate of each step.
 
     warmup: the share of the budget in which the rate rises linearly from 0.
@@ -259,7 +248,6 @@ class ScheduleConfig(Settings, ABC):
 
     key_prefix: ClassVar[str] = "schedule."
 
-    kind: str = MISSING
     warmup: float = setting(min=0, below=1)
 
     @abstractmethod
@@ -286,15 +274,13 @@ class ScheduleConfig(Settings, ABC):
 
 
 @dataclass
-class TrackerConfig(Settings, ABC):
+class TrackerConfig(GroupConfig):
     """Group `tracker`: an experiment tracker, whose methods a training calls in this order.
 
     An ImportError of begin ends the command; any other error is a warning, and the training continues without it.
     """
 
     key_prefix: ClassVar[str] = "tracker."
-
-    kind: str = MISSING
 
     @abstractmethod
     def begin(self, folder: Path, settings: dict[str, Any], earlier: str | None) -> str:
@@ -336,15 +322,8 @@ def is_tied(model: EncoderConfig, output: OutputConfig) -> bool:
     return output.can_tie and model.can_tie() if model.tied is None else model.tied
 
 
-BASES: dict[str, type] = {
-    "data": DataConfig,
-    "model": ModelConfig,
-    "output": OutputConfig,
-    "tree": TreeConfig,
-    "smoother": SmootherConfig,
-    "counts": CountsConfig,
-    "optim": OptimConfig,
-    "schedule": ScheduleConfig,
-    "tracker": TrackerConfig,
-    "segmenter": SegmenterConfig,
+BASES: dict[str, type[GroupConfig]] = {
+    **{base.key_prefix.removesuffix("."): base for base in (DataConfig, ModelConfig, OutputConfig, TreeConfig)},
+    **{base.key_prefix.removesuffix("."): base for base in (SmootherConfig, CountsConfig, OptimConfig)},
+    **{"schedule": ScheduleConfig, "tracker": TrackerConfig, "segmenter": SegmenterConfig},
 }

@@ -35,7 +35,6 @@ from lmtool.config.rules import require_path
 from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
 
-_ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"
 GROUP_MODULES: dict[str, tuple[str, ...]] = {
     "data": ("lmtool.data.sources.builtin",),
@@ -110,22 +109,6 @@ def installed_option_sources() -> tuple[OptionSource, ...]:
 _folders: ContextVar[tuple[OptionSource, ...]] = ContextVar("folders", default=())  # given by options= in this thread
 
 
-def use_folder(folder: str | Path | None) -> None:
-    """Add the options of a folder for this thread; None adds none. Raises UserError if it does not exist."""
-    require_path("options", folder)
-    if folder is None:
-        return
-    path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
-    with suppress(ValueError):  # an invalid file name, e.g. with half a surrogate pair, is not a folder
-        path = path.resolve()
-    if not path.is_dir():
-        raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
-    source = OptionSource(path, None)
-    if source not in _folders.get():
-        _require_new_names(source)
-        _folders.set((*_folders.get(), source))
-
-
 def _require_new_names(source: OptionSource) -> None:
     """Raise UserError if an option of a source has the name of one of lmtool's own, which would hide it."""
     for group in GROUP_MODULES:
@@ -136,13 +119,24 @@ def _require_new_names(source: OptionSource) -> None:
 
 @contextmanager
 def folder_in_use(folder: str | Path | None) -> Iterator[None]:
-    """Add the options of a folder for the duration of the block."""
-    token = _folders.set(_folders.get())
+    """Add the options of a folder for the duration of the block, in this thread; None adds none.
+
+    Raises UserError if the folder does not exist.
+    """
+    require_path("options", folder)
+    before = _folders.get()
+    if folder is not None:
+        path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
+        with suppress(ValueError):  # an invalid file name, e.g. with half a surrogate pair, is not a folder
+            path = path.resolve()
+        if not path.is_dir():
+            raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
+        _require_new_names(source := OptionSource(path, None))
+        _folders.set((*before, source) if source not in before else before)
     try:
-        use_folder(folder)
         yield
     finally:
-        _folders.reset(token)
+        _folders.set(before)
 
 
 def option_sources() -> tuple[OptionSource, ...]:
@@ -171,17 +165,17 @@ def kinds(group: str) -> list[str]:
     return [name for name in yaml_files(group) if own_class(group, name) or external_file(group, name)]
 
 
-def settings_class(group: str, kind: str, *, came_from: str | None = None, config_dir: Path | None = None) -> type:
+def settings_class(group: str, kind: str, *, came_from: str | None = None) -> type:
     """Import the Python file of an option and return its settings dataclass.
 
-    came_from: where a run's option came from; config_dir: the folder of --config-dir; both for the error message.
+    came_from: where a run's option came from, for the error message.
     Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
     group.
     """
     own, external = own_class(group, kind), external_file(group, kind)
     if own is not None or external is None:
         if own is None:
-            raise UserError(_describe_unknown(group, kind, came_from, config_dir))
+            raise UserError(_describe_unknown(group, kind, came_from))
         return own
     source, path = external
     try:
@@ -197,14 +191,11 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None, confi
     return found
 
 
-def _describe_unknown(group: str, kind: str, came_from: str | None, config_dir: Path | None) -> str:
-    if config_dir is not None and (config_dir / group / f"{kind}.py").is_file():
-        file = f"{config_dir / group / kind}.py"
-        return f"{group}={kind}: {file} is not run unless you name its folder, options={config_dir}"
+def _describe_unknown(group: str, kind: str, came_from: str | None) -> str:
     if came_from is not None:
         remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
         return f"{group}={kind} came from {came_from}, which is not in use here: {remedy}"
-    return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}"
+    return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}; Python files need options=FOLDER"
 
 
 @cache

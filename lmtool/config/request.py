@@ -31,8 +31,8 @@ class Request:
 
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
-    unless it is escaped. removed: keys of items that are left out. sweep: whether choices and values are those of a
-    sweep, in Hydra's grammar, e.g. "1,2". config_dir, config_name: of Hydra's flags, None if not given.
+    unless it is escaped. sweep: whether choices and values are those of a
+    sweep, in Hydra's grammar, e.g. "1,2". config_dir: the folder of --config-dir.
     order: keys of choices and values as they were given, by which a sweep numbers its jobs. started_in: the folder to
     which relative paths of a saved request refer. user_keys: keys of values that the user has given, if others are from
     an untrusted saved request; None: all.
@@ -41,9 +41,7 @@ class Request:
     verb: str
     choices: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
-    removed: list[str] = field(default_factory=list)
     config_dir: str | None = None
-    config_name: str | None = None
     sweep: bool = False
     order: list[str] = field(default_factory=list)
     started_in: str = field(default="", compare=False)
@@ -89,12 +87,10 @@ class Request:
 
     def updated(self, new: Request) -> Request:
         """Return this request with the choices and values of a newer one, which count where both have one."""
-        removed = [*self.removed, *(key for key in new.removed if key not in self.removed)]
         order = [*self.order, *(key for key in new.order if key not in self.order)]
-        names = ("config_dir", "config_name")
-        flags: dict[str, Any] = {name: getattr(new, name) or getattr(self, name) for name in names}
         user_keys = None if self.user_keys is None else self.user_keys | new.values.keys()
-        merged = replace(self, removed=removed, order=order, user_keys=user_keys, **flags)
+        config_dir = new.config_dir or self.config_dir
+        merged = replace(self, order=order, user_keys=user_keys, config_dir=config_dir)
         return replace(merged, choices=self.choices | new.choices, values=self.values | new.values)
 
     def without(self, *keys: str) -> Request:
@@ -103,7 +99,8 @@ class Request:
 
     def words_in_groups(self, *groups: str) -> list[str]:
         """Return, as words, the choices and values that are of one of the groups."""
-        return [f"{key}={format_value(value)}" for key, value in self.settings.items() if key_group(key) in groups]
+        settings = self.settings.items()
+        return [f"{key}={format_value(value)}" for key, value in settings if re.split("[.@]", key)[0] in groups]
 
     @property
     def is_untrusted(self) -> bool:
@@ -128,18 +125,12 @@ class Request:
 
     def words(self) -> list[str]:
         """Return it as overrides to read; only those of a sweep are sure to be of Hydra's grammar."""
-        words = [f"{key}={format_value(value)}" for key, value in self.items()]
-        return [*words, *(f"~{key}" for key in self.removed)]
+        return [f"{key}={format_value(value)}" for key, value in self.items()]
 
 
 def is_hydra_key(key: str) -> bool:
     """Return whether a key, or the name of a group, is one of Hydra's own, or the output folder."""
     return re.match(r"\+*(hydra([./]|$)|out$)", key.partition("=")[0]) is not None
-
-
-def key_group(key: str) -> str:
-    """Return the outermost part of a key."""
-    return key.lstrip("+").partition("@")[0].partition(".")[0]
 
 
 def find_first_change(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> str | None:

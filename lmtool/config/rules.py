@@ -15,6 +15,7 @@ import dataclasses
 import math
 import os
 import re
+from abc import ABC
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -166,6 +167,13 @@ class Settings:
                 rule.require_others(value, key, self)
 
 
+@dataclass(slots=True)
+class GroupConfig(Settings, ABC):
+    """The settings of an option of a group. kind: its name."""
+
+    kind: str = MISSING
+
+
 def _iterate_texts(value: Any) -> Iterator[str]:
     """Yield the texts of a setting, of its items and of their keys."""
     if isinstance(value, str):
@@ -232,14 +240,10 @@ def require_folder(key: str, folder: object) -> None:
 
 def size_in_bytes(text: str, key: str) -> int:
     """Return a size such as 512MiB, 4GB, 1.5GiB or 65536 in bytes. Raises UserError, naming the key, for other text."""
-    units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
-    units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
-    digits = text.strip().rstrip("bBiIkKmMgGtT ")
-    unit = text.strip()[len(digits) :].strip().lower()
-    try:
-        size = int(float(digits) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise UserError(f"{key}={text}: must be a size such as 512MiB or 4GiB, or null") from None
+    found = re.fullmatch(r"(\d[\d_]*\.?\d*|\.\d+) *([kmgt]?)(i?)b?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UserError(f"{key}={text}: must be a size such as 512MiB or 4GiB, or null")
+    size = int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
     require(size >= 1 << 16, key, text, "64KiB or more")
     return size
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -25,7 +24,7 @@ from omegaconf.errors import (
 
 from lmtool.config.data import DataConfig
 from lmtool.config.grammar import escape_interpolation
-from lmtool.config.options import GROUP_MODULES, external_file, settings_class, use_folder, yaml_files
+from lmtool.config.options import GROUP_MODULES, external_file, settings_class, yaml_files
 from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, field_types, hint_type
@@ -45,18 +44,17 @@ class SettingError(UserError):
 T = TypeVar("T")
 
 
-def build_settings(composed: DictConfig, expected: type[T], config_dir: Path | None = None) -> T:
+def build_settings(composed: DictConfig, expected: type[T]) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    config_dir: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown
-    key, and a value of the wrong type or out of range.
+    Raises UserError, naming the key, for a missing mandatory value, an unknown key, and a value of the wrong type or
+    out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
-    use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
     for group in GROUP_MODULES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _merge_option(values.pop(group), group, config_dir=config_dir)
+            target[group] = _merge_option(values.pop(group), group)
     settings = _build_object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -146,16 +144,10 @@ def _value_as_json(value: Any) -> Any:
     return value.name if isinstance(value, Enum) else value
 
 
-def _merge_option(
-    values: Any,
-    group: str,
-    *,
-    config_dir: Path | None = None,
-) -> DictConfig:
+def _merge_option(values: Any, group: str) -> DictConfig:
     """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
-    settings = settings_class(group, kind, config_dir=config_dir)
-    return _merge_values(OmegaConf.structured(settings), values, group)
+    return _merge_values(OmegaConf.structured(settings_class(group, kind)), values, group)
 
 
 def _merge_values(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:

@@ -69,8 +69,8 @@ RATES = {
 }
 METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
 METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
-ASKED = each("config_dir? config_name?", str) | {"choices?": {str: str}, "values?": {str: object}}
-ASKED |= {"verb": str, "sweep?": bool} | each("removed? order?", [str])
+ASKED = each("config_dir?", str) | {"choices?": {str: str}, "values?": {str: object}}
+ASKED |= {"verb": str, "sweep?": bool} | each("order?", [str])
 REQUEST = ASKED | {"started_in": str}
 JOB = {"status": ("running", "done", "failed"), "request": ASKED, "made?": [str], "code?": COUNT}
 JOB |= {"error?": TEXT} | each("value? seconds?", NUMBER)

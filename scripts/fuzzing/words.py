@@ -54,8 +54,8 @@ HYDRA = [
     "hydra/hydra_logging", "hydra.searchpath", "hydra.callbacks", "hydra.launcher._target_", "hydra.job.num",
 ]
 FLAGS = [
-    "-m", "--help", "-h", "--cfg=job", "-c", "job", "--cfg", "--resolve", "--package", "-p", "--config-dir",
-    "--version", "--config-name", "-cn", "--info", "-i", "--nope", "-x", "--", "-", "--config-dir=.", "--cfg=hydra",
+    "-m", "--help", "-h", "--cfg=job", "-c", "job", "--cfg", "--resolve", "--config-dir",
+    "--version", "--info", "-i", "--nope", "-x", "--", "-", "--config-dir=.", "--cfg=hydra",
 ]
 OWNED = "owned"  # the file that hostile tags would make
 # Files that are right, each with a line that uses it.
@@ -101,7 +101,7 @@ YAML += [
     "{sweeper: {params: 3}}", "{searchpath: [x]}", "???", "[]", "{}", "  ",
 ]
 OWN_FOLDERS = ["nowhere", "train.txt", "ow n", "own,x", "own=x", "ünï", "'own'", "~", "${seed}"]
-ADDED = ["--help", "--cfg=job", "-m", "--config-name=mine", "--info", "--resolve", "seed=1,2"]
+ADDED = ["--help", "--cfg=job", "-m", "--info", "--resolve", "seed=1,2"]
 # fmt: on
 
 

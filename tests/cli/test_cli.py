@@ -135,7 +135,7 @@ def test_cfg_and_info_show_the_settings_of_an_experiment(lmtool: Run) -> None:
     Path("own/experiment").mkdir(parents=True)
     Path("own/experiment/e.yaml").write_text("# @package _global_\ntraining: {max_grad_norm: 3.0}\n")
     line = ("train", "--config-dir", "own", "+experiment=e")
-    page = lmtool(*line, "--cfg", "job", "-p", "training")
+    page = lmtool(*line, "--cfg", "job")
     assert "max_grad_norm: 3.0\n" in page and "max_grad_norm: 3.0\n" in lmtool(*line, "--info")
     assert f"file://{Path('own').resolve()}" in lmtool(*line, "--info", "searchpath")
 

@@ -11,8 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.jobs import compose_jobs, compose_options
-from lmtool.cli.running import compose_request
+from lmtool.cli.running import compose_jobs, compose_options, compose_request
 from lmtool.cli.synonyms import MEANINGS
 from lmtool.cli.words import parse_request
 from lmtool.config.compose import hydra_words
@@ -74,10 +73,8 @@ def test_what_hydra_reads_stays_as_it_is() -> None:
         ("optim.lr", "1e-3"),
     ]
     assert asked(["train", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]).values == {"hydra.launcher.n_jobs": 2}
-    request = asked(["train", "data=ptb", "+data.downloads.train={url: 'http://x'}", "~data.downloads.valid"])
-    assert request.values == {"data.downloads.train": {"url": "http://x"}} and request.removed == [
-        "data.downloads.valid"
-    ]
+    request = asked(["train", "data=ptb", "+data.downloads.train={url: 'http://x'}"])
+    assert request.values == {"data.downloads.train": {"url": "http://x"}}
 
 
 def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +179,8 @@ HINTS = [
     ("--mutlirun", "no flag --mutlirun; did you mean --multirun?"),
     ("--cfg", "--cfg needs a value after it"),
     (
-        "--config-name --resolve",
-        "needs a value after it; one that starts with a dash is --config-name=-VALUE",
+        "--config-dir --resolve",
+        "needs a value after it; one that starts with a dash is --config-dir=-VALUE",
     ),
     ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
 ]
@@ -401,10 +398,6 @@ def test_an_odd_line_ends_with_one_line(line: str, said: str, lmtool: Run) -> No
     printed = lmtool(*line.split(), code=2)
     assert said in printed and printed.startswith("lmtool: ") and printed.count("\n") == 1, printed
     assert Path("file").read_bytes() == b""
-
-
-def test_an_item_of_a_dictionary_can_be_left_out(lmtool: Run) -> None:
-    assert "downloads" in lmtool("preprocess", "data=ptb", "~data.downloads.train", "--cfg", "job")
 
 
 def test_an_experiment_without_its_package(lmtool: Run) -> None:

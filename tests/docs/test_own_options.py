@@ -177,7 +177,7 @@ def test_what_is_wrong_with_ones_own(lmtool: Run, tmp_path: Path) -> None:
     assert "smoother.kind=mine: this is not an option" in lmtool(*line, "--config-dir", "own", code=2)
     (own / "mine.py").write_text("1 / 0\n")
     said = lmtool(*line, "--config-dir", "own", code=2)
-    assert "mine.py" in said and "options=" in said  # its Python file is not run unless the folder is named
+    assert "options=" in said  # its Python file is not run unless the folder is named
     said = lmtool(*line, "options=own", code=2)
     assert "mine.py cannot be imported (ZeroDivisionError: division by zero)" in said and said.count("\n") == 1
     (own / "mine.py").write_text("x = 12\n")  # of another size: Python keeps what it compiled in the same second

@@ -138,3 +138,16 @@ def test_symbol_tables_of_other_words(lmtool: Run, tmp_path: Path) -> None:
     Path("few.txt").write_text("<eps> 0\na 1\n<unk> 2\n#0 3\n")
     said = lmtool("convert", "arpa=x.arpa", "to=G.fst.txt", "symbol_table=few.txt")
     assert "left out n-grams with 1 words not in few.txt, such as b: 33.3 % of the model's words" in said  # a, b, <unk>
+
+
+def test_word_lists_in_googles_columns(lmtool: Run, tmp_path: Path) -> None:
+    Path("x.arpa").write_text(PLAIN)
+    Path("t.txt").write_text("a b\n" * 9)
+    Path("google.txt").write_text("a\t120\nb\t80\n")
+    for line in (
+        ["convert", "arpa=x.arpa", "to=y.arpa"],
+        ["train", "model=ngram", "data=text", "data.train=t.txt", "data.valid=t.txt", "hydra.run.dir=run"],
+    ):
+        said = lmtool(*line, "limit_vocabulary=google.txt", code=2)
+        assert "limit_vocabulary=google.txt: each line has a word and a number, as in Google's lists" in said
+    assert not Path("y.arpa").exists() and not Path("run/run.json").exists()

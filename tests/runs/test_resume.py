@@ -293,7 +293,7 @@ def test_epochs_or_steps_that_are_given_switch_minutes_off(words: str, tmp_path:
     mine.write_text("defaults: [standard, _self_]\n\nepochs: 2\n")
     longer.write_text("# @package _global_\ntraining:\n  epochs: 3\n")
     composed = composed_line("train", *words.split(), flags=["--config-dir", str(tmp_path)])
-    settings = build_settings(composed, TrainSettings, config_dir=tmp_path).training
+    settings = build_settings(composed, TrainSettings).training
     assert settings is not None
     assert (settings.epochs, settings.steps, settings.minutes) == BUDGETS[words]
 

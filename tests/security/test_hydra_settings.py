@@ -179,18 +179,6 @@ def test_refused_wherever_it_comes_from(case: str, sweep: list[str], lmtool: Run
     assert "YAML files and resumed lines may not set this" in said and not Path(CANARY).exists()
 
 
-def test_a_primary_file_of_the_folder(lmtool: Run) -> None:
-    Path("theirs").mkdir()
-    Path("theirs/mine.yaml").write_text(
-        "defaults: [train, _self_]\n\nseed: 3\nhydra: {searchpath: [pkg://antigravity]}\n"
-    )
-    words = ["--config-dir", "theirs", "--config-name", "mine", *TRAIN[:3]]
-    lmtool(*words, "out=run")
-    lmtool(*words, "-m", "model.order=1,2", "out=sweep")
-    for folder in ("run", "sweep/1"):
-        assert "seed: 3\n" in Path(folder, ".hydra", "config.yaml").read_text()
-
-
 def test_a_link_to_a_folder_is_as_its_files(lmtool: Run) -> None:
     Path("other").mkdir()
     Path("other/e.yaml").write_text(f"# @package hydra.callbacks\n{CALLBACK}")
@@ -316,7 +304,6 @@ def begun(values: dict[str, Any], choices: dict[str, str] | None = None, **other
         ({"values": {"+hydra.callbacks.x": {"_target_": "os.mkdir"}}}, "hydra.callbacks.x._target_=os.mkdir"),
         ({"values": {"+hydra.job.env_set.PATH": "."}}, "hydra.job.env_set.PATH=.:"),
         ({"values": {}, "choices": {"data@hydra.callbacks.x": "toy"}}, "data@hydra.callbacks.x=toy"),
-        ({"values": {}, "removed": ["hydra.callbacks"]}, "hydra.callbacks=null"),
         ({"values": {"hydra.searchpath": ["pkg://this"]}}, "hydra.searchpath.0=pkg://this: YAML files and resumed"),
         ({"values": {"hydra.job.name": "a\nb"}}, r"hydra.job.name='a\nb': must be text without line breaks"),
         ({"values": {"hydra.output_subdir": "/x"}}, "hydra.output_subdir=/x"),

@@ -204,7 +204,6 @@ def test_scores(change: Any, place: str, theirs: None, lmtool: Command) -> None:
     [
         ("nplm/begun.json", {"config_dir": 5}, "train resume=nplm", "config_dir must be text; got 5"),
         ("nplm/begun.json", {"choices": {"model": 3}}, "train resume=nplm", "choices.model must be text; got 3"),
-        ("nplm/begun.json", {"removed": [3]}, "train resume=nplm", "removed[0] must be text; got 3"),
         ("kn3/run.json", {"weights": ["x"]}, "predict run=kn3 the", "weights[0] must be a finite number; got 'x'"),
         ("kn3/run.json", {"config": {"data": "x"}}, "report kn3", "config.data must be an object"),
         ("kn3/run.json", {"store": "a\0b"}, "eval run=kn3", "store must be text"),
