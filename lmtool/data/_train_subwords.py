@@ -23,7 +23,7 @@ import regex
 from lmtool.config.data import BYTES, Unit
 from lmtool.data.subwords import BYTE_PIECES, INSTALL, LETTERS, SPACE, Subwords
 from lmtool.errors import UserError
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 
 MAX_WORDS = 20_000_000  # maximum number given to the library; larger counts are scaled down
 MAX_WORD_SIZE = 256  # maximum bytes of words used for learning; or characters, after which words are cut
@@ -134,7 +134,6 @@ KEPT_SHARE = 0.75  # share of the pieces that is kept per round
 EM_STEPS = 2  # EM steps per round
 LAST_EM_STEPS = 4
 MIN_EXPECTED = 0.5  # expected occurrences; pieces with fewer are left out, single symbols get this number
-Array = npt.NDArray[Any]
 
 
 class Lattices(NamedTuple):

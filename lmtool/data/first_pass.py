@@ -170,10 +170,7 @@ def _draw_splits(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]
 
 
 def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
-    """Return the share of the sentences of valid that are also in train.
-
-    For streams it is 1 if they are the same text, else 0. A sentence on the border of two chunks of ids is left out.
-    """
+    """Return the share of the sentences of valid that are also in train; of streams, 1 if they are equal, else 0."""
     if not {"train", "valid"} <= splits.keys():
         return 0.0
     train, valid = splits["train"], splits["valid"]
@@ -191,8 +188,8 @@ def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
 def _hash_sentences(ids: Any) -> Any:
     """Return a 64-bit hash of each sentence that ends in `ids`.
 
-    The plain form is `hash(tuple(sentence))` (tests/data/test_shared_text.py ties them); here it is one pass over the
-    ids, with 8 bytes per sentence: the hashes of valid are held in memory; train is read in chunks.
+    The plain form is `hash(tuple(sentence))` (tests/data/test_several_sources.py ties them); here it is one pass
+    over the ids, with 8 bytes per sentence: the hashes of valid are held in memory; train is read in chunks.
     """
     hashes = np.empty(len(ids), np.uint64)
     count, value = 0, np.uint64(0)

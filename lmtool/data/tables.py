@@ -18,10 +18,7 @@ QUOTED = re.compile(r'"([^"]|"")*"')
 
 
 def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
-    """Return the names of the columns, the cells of each row, and the separator, which is found in the first line.
-
-    name: name of the file; its suffix decides if the first line has several separators.
-    """
+    """Return the names of the columns, the cells of each row, and the separator, by the first line and the name."""
     unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
     usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
     mark = next((mark for mark in (usual, *SEPARATORS) if mark in unquoted), usual)

@@ -104,10 +104,7 @@ class TextRules:
         return self._in_form(lower(text, self.lowercase)) if self.lowercase else text
 
     def encoded(self, content: bytes) -> bytes:
-        """Return lines in UTF-8 rewritten by the rules: the same object if nothing changes.
-
-        The plain form is a call with the decoded text.
-        """
+        """Return lines in UTF-8 rewritten by the rules; the same object if nothing changes."""
         if not self.changes or (content.isascii() and not self._changes_ascii):
             return content.lower() if self.lowercase else content
         text = content.decode("utf-8", "surrogatepass")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus, every
+from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus, interleave
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -218,11 +217,13 @@ def test_counts_without_the_text_are_refused(lmtool: Run, tmp_path: Path) -> Non
 
 
 def test_the_cut() -> None:
-    places, begins = every(2, np.array([0, 5, 6, 8]))
+    places, begins = interleave(2, np.array([0, 5, 6, 8]))
     assert places.tolist() == [0, 2, 4, 1, 3, 5, 6, 7] and begins.tolist() == [0, 3, 5, 6, 7, 8]
-    places, begins = every(3, np.array([0, 5]))
+    places, begins = interleave(3, np.array([0, 5]))
     assert places.tolist() == [0, 3, 1, 4, 2] and begins.tolist() == [0, 2, 4, 5]
-    assert every(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and every(2, np.array([0]))[1].tolist() == [0]
+    assert interleave(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and interleave(2, np.array([0]))[1].tolist() == [
+        0
+    ]
 
 
 def test_probabilities_of_skipped_words_by_hand(tmp_path: Path) -> None:
@@ -250,17 +251,12 @@ def test_probabilities_of_skipped_words_by_hand(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log_prob, model.score_text(text, memory_limit=1 << 40))
 
 
-def perplexity(folder: str) -> float:
-    found: float = json.loads((Path(folder) / "result.json").read_text())["valid_perplexity"]
-    return found
-
-
 def test_skipping_from_the_command_line(lmtool: Run) -> None:
     lmtool("train", "model=ngram", "data=toy", "model.order=3", "hydra.run.dir=kn3")
     lmtool("train", "model=skip_ngram", "data=toy", "model.order=3", "model.step=1", "hydra.run.dir=all")
-    assert perplexity("all") == perplexity("kn3")  # no word is skipped
+    assert result("all")["valid_perplexity"] == result("kn3")["valid_perplexity"]  # no word is skipped
     lmtool("train", "model=skip_ngram", "data=toy", "counts.memory=64KiB", "hydra.run.dir=skip")
-    assert f"{perplexity('skip'):.4f}" in lmtool("eval", "run=skip")
+    assert f"{result('skip')['valid_perplexity']:.4f}" in lmtool("eval", "run=skip")
     assert "mixture" in lmtool("ensemble", "runs=[kn3,skip]", "split=valid")
     refused = lmtool("export", "run=skip", "to=skip.arpa", code=2)
     assert "is not an n-gram model" in refused

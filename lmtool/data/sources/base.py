@@ -115,8 +115,7 @@ class Source:
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
     """Return the ends of train and valid among `total` items; test is the rest.
 
-    Sizes below 1 are fractions of the total; their ends are rounded down, e.g. 0.8 n and 0.9 n. One of the sizes may be
-    None: then test is as large as valid.
+    Sizes below 1 are fractions, rounded down. One of the sizes may be None: then test is as large as valid.
     """
 
     def count(size: float) -> int:
