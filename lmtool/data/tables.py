@@ -48,11 +48,10 @@ def number(cell: str, mark: str) -> float:
 
 
 def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells (as written by pandas, R and Excel) or are
-    characters.
+    """Return whether quotes in a tab-separated table enclose cells, as written by pandas, R and Excel.
 
-    They enclose cells if each cell with a quote is enclosed in quotes, with inner quotes doubled, and one of these
-    cells is in the header or contains a quote or (Excel) a comma: no program encloses only "No!".
+    They do if each cell with a quote is enclosed in quotes, with inner quotes doubled, and one of these cells is in the
+    header or contains a quote or (Excel) a comma: no program encloses only "No!".
     """
     cells = list(WITH_QUOTE.finditer(content))
     letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)

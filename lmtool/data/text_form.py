@@ -261,8 +261,7 @@ def normalize_texts(block: TextBlock, normalize: Normalize) -> TextBlock:
 def split_of_text(
     blocks: Iterable[bytes], name: str, form: TextForm, *, across_sentences: bool = False, documents: bool = False
 ) -> tuple[Split, int]:
-    """Return the tokens of blocks of whole lines as ids of the vocabulary of a run's data, and the number of empty
-    lines that were skipped.
+    """Return the tokens of blocks of whole lines as ids of a run's vocabulary, and the number of skipped empty lines.
 
     across_sentences: whether the sentences are running text, for models whose contexts cross sentences; if not, they
     are independent. documents: whether each block is a document, whose limits no context crosses. `<s>` and `</s>` in

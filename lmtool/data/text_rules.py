@@ -200,11 +200,9 @@ def ccnet(text: str) -> str:
 
 
 def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
-    """Return notes on easily overlooked properties of the words of a data set: invisible characters, normal forms,
-    dotless i.
+    """Return notes on invisible characters, normal forms and dotless i in the words of a data set.
 
-    words: the words of all splits with their counts, as in the store. changed: number of words, of `total`, that were
-    not in the normal form.
+    words: of all splits, with their counts. changed: number of words, of `total`, that were not in the normal form.
     """
     rules, notes = data.vocabulary, []
     words = [(word, count) for word, count in words if count and not word.isascii()]

@@ -201,12 +201,10 @@ def cut_by_lines(
     blank: bool = False,
     again: Callable[[], Blocks] | None = None,
 ) -> dict[str, Callable[[], Blocks]]:
-    """Return the splits of a text, cut by its lines with words, to which adjacent empty lines belong, or by all lines
-    if `blank` is true.
+    """Return the splits of a text, cut by its lines with words, each with adjacent empty lines, or by all if `blank`.
 
     read: starts reading the text, to count the lines. again: the same for each split; by default `read`. train, valid:
-    as in cut_points. shuffle_seed: seed to shuffle all lines in memory first, with Python's `random`; None for no
-    shuffle.
+    as in cut_points. shuffle_seed: seed to shuffle all lines in memory first, with Python's `random`; None: no shuffle.
     """
 
     @cache

@@ -143,10 +143,7 @@ def count_ngrams(
 def count_text(
     blocks: Iterable[bytes], order: int, rules: TextRules, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
-    """Return the counts of text in memory, its vocabulary (`given`, or all words) and where words first occur, `[V]`.
-
-    leave_out: a word that is `<unk>`.
-    """
+    """Return the counts of text in memory, its vocabulary (`given`, or all but `leave_out`) and words' first places."""
     tokenizer = WordTokenizer(sentences=True, rules=rules)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
     types = tokenizer.types()

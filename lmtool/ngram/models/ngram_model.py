@@ -117,7 +117,7 @@ class NgramModel(LanguageModel):
         return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
     def log_prob_text(self, ids: Array, offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
-        """Return log p of the N tokens of running text, S sentences that begin at offsets `[S + 1]`, `[N]`.
+        """Return log p `[N]` of the tokens of running text, sentences that begin at offsets `[S + 1]`.
 
         memory_limit: bytes of the process beyond which pages of the model's file leave the memory; None: no limit.
         """

@@ -37,11 +37,9 @@ from lmtool.system.parallel import run, threads
 def prune_to_size_by_gain(
     counts: Counts, smoother: Smoother, table: BackoffTable, size: int, storage: Storage | None = None
 ) -> tuple[BackoffTable, float]:
-    """Return the model of at most `size` n-grams, including all 1-grams, and the lowest gain that is kept, in nats per
-    token.
+    """Return the model of at most `size` n-grams, 1-grams included, and the lowest gain kept, in nats per token.
 
-    table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted. Raises
-    UserError for a smoother that is not interpolated, or with Counting.tables.
+    table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted.
     """
     if smoother.form is not Form.interpolated or smoother.counting is Counting.tables:
         raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")

@@ -127,10 +127,7 @@ def back_off(
 
 @numba.njit(cache=True, nogil=True)
 def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: Any) -> None:
-    """Score the tokens from `first` to before `last` of running text, into out `[last - first]`.
-
-    In running text, the context of a word is the n-gram of the order below that ends in the previous word.
-    """
+    """Score the tokens from `first` to before `last` of running text, into out `[last - first]`."""
     table = borrow(table)
     sentence = np.searchsorted(offsets, first, side="right") - 1
     begin = max(offsets[sentence], first - (table.order - 1))
