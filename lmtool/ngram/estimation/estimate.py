@@ -28,7 +28,8 @@ from lmtool.ngram.estimation.formulas import (
     observations,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import Counting, Form, PerOrder, Smoother
+from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.smoothers.srilm_options import PerOrder
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
