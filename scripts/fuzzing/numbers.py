@@ -88,9 +88,9 @@ def prepare() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     words = [["a", "b", "c"], ["b", "c", "a", "d"], ["c", "a"]] * 4
     for number, settings in enumerate(FIRST):
-        if not Path(f"prepared/{number}").exists():  # compiles what the cases use
-            Path(f"prepared/{number}").mkdir(parents=True)
-            with chdir(f"prepared/{number}"):
+        if not Path(f"models/{number}").exists():  # compiles what the cases use
+            Path(f"models/{number}").mkdir(parents=True)
+            with chdir(f"models/{number}"):
                 examine_case({"train": words, "text": {}, "asked": words[:2], "seed": 1, "settings": settings})
     gc.collect()
     gc.freeze()
