@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import env_override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -47,10 +47,7 @@ from lmtool.system.terminal import write_out
 
 
 def run_line(line: CommandLine) -> int:
-    """Run a command line and return its exit code.
-
-    Raises UserError for a mistake in the settings, and whatever the command raises.
-    """
+    """Run a command line and return its exit code."""
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
     request = discard_output_of_higher_ranks(parse_request(line))
@@ -219,15 +216,10 @@ def _parse_job(
 
 def run_hydra_app(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
     """Run Hydra's own application with these flags and overrides, and the folders of a request."""
-    folder = str(conf_dir().absolute())
-    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    argv = sys.argv
     sys.argv = ["lmtool", *flags, *words]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised instead of printed
     try:
-        with hydra_state():
-            hydra.main(config_path=folder, config_name=request.verb, **BASE)(task)()
+        with env_override({"HYDRA_FULL_ERROR": "1"}), hydra_state():  # errors are raised instead of printed
+            hydra.main(config_path=str(conf_dir().absolute()), config_name=request.verb, **BASE)(task)()
     finally:
         sys.argv = argv
-        os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}
-        if full_error is None:
-            del os.environ["HYDRA_FULL_ERROR"]

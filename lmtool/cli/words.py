@@ -29,11 +29,8 @@ RESUME = "resume"
 
 
 def parse_request(line: CommandLine, optional_keys: Collection[str] | None = None) -> Request:
-    """Return the request of a command line. optional_keys: of a job of a sweep, keys that are left out if its options
-    lack them; None for the user's own line.
-
-    Raises UserError for a word that is not a setting, an unknown key or option, a value of a form that its setting
-    cannot have, and a folder that cannot be used.
+    """Return the request of a command line. optional_keys: of a job of a sweep, keys that are left out if its
+    options lack them; None for the user's own line.
     """
     assert line.verb is not None, "a line without a verb requests nothing"
     verb_types = verb_setting_types(line.verb)
@@ -111,10 +108,7 @@ def _resumed_request(line: CommandLine) -> Request | None:
 
 
 def resume_training_request(folder: Path, request: Request) -> Request:
-    """Return the request that started the training in a run folder, which it resumes. request: the new one.
-
-    Raises UserError if it holds no request, and for settings that an untrusted run folder may not set.
-    """
+    """Return the request that started the training in a run folder, which it resumes. request: the new one."""
     earlier = _restrict_saved_request(saved_request(folder), str(folder), list(request.values))
     return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))
 
@@ -165,9 +159,7 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[
 
 
 def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
-    """Return the group and the option that a word chooses. Raises UserError for several options without a sweep, for an
-    unknown option, and for an experiment that is not appended.
-    """
+    """Return the group and the option that a word chooses."""
     override, group, text = parse_value(word.text), word.key, word.text.strip("'\"")
     if group == EXPERIMENT and not word.mark:
         raise UserError(f"{word.written}: an experiment is appended: write +{word.written}")

@@ -119,10 +119,7 @@ def _require_new_names(source: OptionSource) -> None:
 
 @contextmanager
 def folder_in_use(folder: str | Path | None) -> Iterator[None]:
-    """Add the options of a folder for the duration of the block, in this thread; None adds none.
-
-    Raises UserError if the folder does not exist.
-    """
+    """Add the options of a folder for the duration of the block, in this thread; None adds none."""
     require_path("options", folder)
     before = _folders.get()
     if folder is not None:
@@ -169,8 +166,6 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None) -> ty
     """Import the Python file of an option and return its settings dataclass.
 
     came_from: where a run's option came from, for the error message.
-    Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
-    group.
     """
     own, external = own_class(group, kind), external_file(group, kind)
     if own is not None or external is None:

@@ -109,7 +109,7 @@ def test_tensorboard_gets_settings_numbers_and_result(lmtool: Run) -> None:
 )
 def test_wrong_trackers_are_refused(lmtool: Run, value: str, said: str) -> None:
     assert said in lmtool(*LINE, f"training.trackers={value}", code=2)
-    assert "it is for training.trackers=NAME" in lmtool(*LINE, "tracker=wandb", code=2)
+    assert "did you mean training.trackers?" in lmtool(*LINE, "tracker=wandb", code=2)
 
 
 def test_a_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
