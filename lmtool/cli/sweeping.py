@@ -102,7 +102,8 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             groups = (group for group in sweep_request.choices if not group.startswith("hydra/"))
             optional_keys = {*_setting_keys(sweep_request), *groups}
         with sweep.begin_sweep(sweep_request, hydra_settings) as state:
-            seeds = [] if is_grid else _read_seeds(sweep_request)
+            swept_seeds = None if is_grid else sweep_values("seed", str(sweep_request.values.get("seed", "")))
+            seeds = [parse_value(seed).value() for seed in swept_seeds or []]  # of each trial of a search
             words = _sweep_words(
                 sweep_request.without("seed") if seeds else sweep_request, optional_keys, first, settings
             )
@@ -140,12 +141,6 @@ def _find_optional_keys(request: Request) -> set[str]:
         optional_keys |= {key} if any(is_lacking) else set()
     groups = [group for group in request.choices if not re.search(r"[/@+]", group)]
     return optional_keys | {group for group in groups if any(group not in job.groups for job in jobs)}
-
-
-def _read_seeds(request: Request) -> list[Any]:
-    """Return the seeds of each trial of a search, if there are several."""
-    values = sweep_values("seed", str(request.values.get("seed", "")))
-    return [parse_value(value).value() for value in values or []]
 
 
 def _sweep_words(request: Request, optional_keys: set[str], first: Composition, settings: DictConfig) -> list[str]:

@@ -37,7 +37,7 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     resumed = _resumed_request(line)
     start = (resumed or Request(line.verb)).updated(Request(line.verb, config_dir=_config_dir(line)))
     start, folders = replace(start, sweep=line.multirun), start.folders
-    words = [_split_word(word, verb_types, folders) for word in line.overrides]
+    words = [_split_word(word, verb_types) for word in line.overrides]
     words = [word for word in words if resumed is None or word.key != RESUME]
     choice_words = [word for word in words if is_group(word.key, verb_types, folders) and not word.text.startswith("{")]
     if line.multirun and line.flags.keys() & {"--cfg", "--info"}:
@@ -63,7 +63,7 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
 def add_sweep_parameters(request: Request, parameters: Mapping[str, Any]) -> Request:
     """Return the request of a sweep with the parameters of its sweeper, which its own choices and values replace."""
     folders, verb_types = request.folders, verb_setting_types(request.verb)
-    words = [_split_word(f"{key}={format_value(value)}", verb_types, folders) for key, value in parameters.items()]
+    words = [_split_word(f"{key}={format_value(value)}", verb_types) for key, value in parameters.items()]
     groups = [word for word in words if is_group(word.key, verb_types, folders)]
     choices = dict(_read_choice(word, True, folders) for word in groups) | request.choices
     jobs = compose_jobs(replace(request, choices=choices))
@@ -140,7 +140,7 @@ def is_group(key: str, verb_types: Mapping[str, Any], folders: list[Path]) -> bo
     return "/" in key or "@" in key or bool(yaml_files(key, folders))
 
 
-def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[Path]) -> Word:
+def _split_word(word: str, verb_types: Mapping[str, SettingType]) -> Word:
     match = WORD.fullmatch(word)
     if word.startswith("~"):
         key = word[1:].partition("=")[0]
@@ -149,8 +149,7 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[
         if "=" in word:
             raise unreadable_word_error(word)
         is_run = os.path.isdir(word) and "run" in verb_types
-        known = os.sep not in word and (word in verb_types or is_group(word, verb_types, folders))
-        hint = f"run={word}" if is_run else f"{word if known else 'key'}=value, without spaces around ="
+        hint = f"run={word}" if is_run else "key=value, without spaces around ="
         raise UserError(f"{word!r} is no setting: write {hint}")
     mark, key, text = match["mark"], match["key"], match["value"]
     if key != key.strip():
