@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 
     from lmtool import results
     from lmtool.api.calls import evaluate as evaluate
-    from lmtool.api.calls import merge as merge
-    from lmtool.api.calls import rescore as rescore
+    from lmtool.api.calls import score_texts as score_texts
+    from lmtool.api.calls import surprisal as surprisal
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
-    from lmtool.api.texts import score_texts as score_texts
-    from lmtool.api.texts import surprisal as surprisal
     from lmtool.commands import check as _check
     from lmtool.commands import compare as _compare
     from lmtool.commands import generate as _generate
     from lmtool.commands import neighbors as _neighbors
     from lmtool.commands import pairs as _pairs
     from lmtool.commands import predict as _predict
+    from lmtool.commands import rescore as _rescore
     from lmtool.commands import unlikely as _unlikely
     from lmtool.commands import verify as _verify
     from lmtool.data.corpus import Corpus as Corpus
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     predict: Callable[..., _predict.Result]
     preprocess: Callable[..., Corpus]
     push: Callable[..., results.Written]
+    rescore: Callable[..., _rescore.Result]
     report_page: Callable[..., results.Written]
     score: Callable[..., results.ScoredTexts]
     unlikely: Callable[..., _unlikely.Result]
@@ -59,11 +59,19 @@ __version__ = "0.7.0.dev0"
 
 use_writable_cache()
 
-# Every verb is a function: of api.calls and api.texts where it takes other arguments than the verb's settings, under
-# another name where the verb's is taken (eval, report) or spelled otherwise, else made of the settings by api.verbs.
-_written = ["eval", "report", "train", "tree", "surprisal"]
+# Imported on first use: the command line's help must not wait for numpy. Every verb is a function: of api.calls if it
+# takes other arguments than the verb's settings or has another name, else made of the settings by api.verbs.
+_written = ("eval", "report", "surprisal", "train", "tree")
 _verbs = [path.stem for path in (Path(__file__).parent / "commands").glob("[!_]*.py") if path.stem not in _written]
-
-# Imported on first use: the command line's help must not wait for numpy.
-_others = dict.fromkeys(["report_page", *_verbs], "lmtool.api.verbs")
-__getattr__, __dir__, __all__ = lazy_names(__name__, __file__, _others)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lmtool.api.verbs": " ".join(["report_page", *_verbs]),
+        "lmtool.api.calls": "evaluate score_texts surprisal sweep train tree",
+        "lmtool.data.corpus": "Corpus",
+        "lmtool.errors": "UserError",
+        "lmtool.runs.load": "load",
+        "lmtool.states": "State States",
+        "lmtool.text_model": "TextModel",
+    },
+)

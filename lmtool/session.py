@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from lmtool.config.request import Request
 from lmtool.errors import UserError, escape_controls
@@ -26,13 +26,6 @@ PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
 SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
 DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
 IfRunExists = Literal["overwrite", "resume"] | None
-
-
-class HasJson(Protocol):
-    """A result of lmtool.results."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +54,24 @@ class Session:
 
     @property
     def in_sweep(self) -> bool:
-        """Whether this is one of the jobs of a sweep."""
         return self.launcher is not None
 
     def say(self, text: str = "", *, exact: bool = False) -> None:
-        """Print for the user of the command line, with escapes instead of control characters.
-
-        exact: print the text unchanged if standard output is not a terminal, for other programs to read.
-        """
+        """Print with escapes instead of control characters. exact: unchanged, except on a terminal."""
         if not self.quiet:
             write_out(text if exact and sys.stdout and not sys.stdout.isatty() else escape_controls(text), end="\n")
 
     def note(self, *texts: str) -> None:
-        """Print and keep notes for the user."""
         self.notes.extend(texts)
         for text in texts:
             self.say(f"note: {text}")
 
     def warn(self, *texts: str) -> None:
-        """Print and keep warnings about likely mistakes."""
         self.warnings.extend(texts)
         for text in texts:
             self.say(f"warning: {text}")
 
-    def finish(self, result: HasJson, text: str, *written: str | Path | None) -> None:
+    def finish(self, result: Any, text: str, *written: str | Path | None) -> None:
         """Write a command's result.json, and print its result and the files that it has written."""
         from lmtool.system.files import write_json
 
@@ -150,10 +137,7 @@ def on_terminal() -> bool:
 
 
 def launcher_parallelism(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:
-    """Return the number of jobs that a launcher runs in parallel on a machine with this many cores.
-
-    launcher: its Hydra settings. jobs: the number of jobs to run; None if that is not known.
-    """
+    """Return the number of jobs that a launcher, by Hydra's settings, runs in parallel. jobs: those to run."""
     target = str(launcher.get("_target_", ""))
     if target.endswith("JoblibLauncher"):
         count = int(launcher["n_jobs"])

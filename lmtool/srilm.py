@@ -281,7 +281,7 @@ def _rescore(given: Options, name: str, model: TextModel, *, reorder: bool) -> N
     for line in map(bytes.decode, _lines(name)):
         acoustic, *rest = split_words(line) or [""]
         if len(rest) < 2 or np.isnan([decimal(acoustic), decimal(rest[0])]).any() or not rest[1].isdecimal():
-            what = "ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words; lmtool eval nbest= reads Moses's files"
+            what = "ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words; lmtool rescore reads Moses's files"
             raise UserError(f"{name}: {line.rstrip()!r} is not {what}")
         log_prob, words = model.score([rest[2:]])[0], len(rest) - 2
         score = float(log_prob[log_prob > -np.inf].sum()) / LN10  # words with probability 0 are left out, as in SRILM

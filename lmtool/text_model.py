@@ -12,7 +12,7 @@ import numpy as np
 
 from lmtool.config.data import BlankLines, Oov
 from lmtool.config.rules import require, require_flags, require_whole
-from lmtool.config.verbs import Likeness, Sampling, Vectors
+from lmtool.config.verbs import SIMILARITIES, VECTORS, Sampling
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
@@ -328,14 +328,14 @@ class TextModel:
 
         require_whole("top", top)
         require(isinstance(word, str), "word", repr(word), "text")
-        require(by in list(Likeness.__members__), "by", by, "cosine or dot")
-        require(of in list(Vectors.__members__), "of", of, "embeddings or output")
+        require(by in SIMILARITIES, "by", by, "cosine or dot")
+        require(of in VECTORS, "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
         tokens = self.form.tokens([self.form.written(word)])
         if len(tokens) > 1:
             raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
         self.form.require_known(tokens)
-        ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
+        ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, by)
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:

@@ -111,23 +111,19 @@ def _both_ways(loss: Callable[[], Tensor], module: Any, *leaves: Tensor) -> Step
 
 
 def _counts(words: int) -> Tensor:
-    """Return counts by Zipf's law."""
     return (1e6 / torch.arange(1, words + 1)).round().clamp(min=1)
 
 
 def _batch(words: int, dim: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return hidden states `[size, dim]` and targets by frequency."""
     return torch.randn(size, dim, requires_grad=True), torch.multinomial(_counts(words), size, replacement=True)
 
 
 def _loss(layer: Any, words: int, dim: int, size: int) -> Step:
-    """Return a call of the loss of an output layer and its gradients."""
     h, y = _batch(words, dim, size)
     return _both_ways(lambda: layer(h, y), layer, h)
 
 
 def _rows() -> Iterator[Case]:
-    """Yield pair_scores in each of its layers."""
     for words, dim, size in ((10_000, 100, 32), (10_000, 100, 1024), (10_000, 512, 1024), (1_000_000, 100, 1024)):
         counts = _counts(words)
         tree = huffman_tree(counts.numpy().astype("int64"))
@@ -143,7 +139,6 @@ def _rows() -> Iterator[Case]:
 
 
 def _trees() -> Iterator[Case]:
-    """Yield the forms of layers over trees."""
     words, dim = 10_000, 100
     counts = _counts(words)
     tree = huffman_tree(counts.numpy().astype("int64"))
@@ -159,8 +154,6 @@ def _trees() -> Iterator[Case]:
 
 
 def _encoders() -> Iterator[Case]:
-    """Yield dropout, hidden units and histories."""
-
     def nplm(activation: str, *, norm: bool, dropout: float) -> Any:
         words = [*PAPER, f"model.activation={activation}", f"model.gated={activation == 'gelu'}"]
         words += [f"model.layer_norm={norm}", f"model.dropout={dropout}", "model.embedding_dim=30"]
@@ -210,7 +203,6 @@ def _softmaxes() -> Iterator[Case]:
 
 
 def _optimizers() -> Iterator[Case]:
-    """Yield steps of the row optimizers on the rows of a batch."""
     kinds = ((RowSGD, {}), (RowAdagrad, {}), (RowAdam, {}), (RowAdam, {"correct_skipped_steps": True}))
     sizes = ((10_000, 100, 400), (10_000, 100, 4000), (10_000, 512, 3000), (1_000_000, 100, 4000))
     for (words, dim, used), (kind, more) in product(sizes, kinds):

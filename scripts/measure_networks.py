@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import subprocess
 from pathlib import Path
 
 from measuring import KN5, LMTOOL, ensemble, evaluate, head, lmtool, process, rounded, row, store_of, train
@@ -74,19 +73,6 @@ def memory() -> None:
         print(f"1,000,000 words of dimension 8, tree={tree}: at most {used.mib / 1024:.2f} GiB", flush=True)
 
 
-def synthetic() -> None:
-    """order 3 and model=nplm against the source's own entropy as the data grow"""
-    models = {"order 3": ["model=ngram", "model.order=3"]}
-    models |= {"nplm": ["model=nplm", "training.minutes=1", "training.epochs=8"]}
-    head("tokens", *models, "the source's own", numbers=4)
-    for tokens in (100_000, 1_000_000, 4_000_000):
-        data = ["data=synthetic", "data.types=1000", "data.successors=2", f"data.tokens={tokens}"]
-        found = [train(f"{name[-1]}-{tokens}", *words, *data)["valid_perplexity"] for name, words in models.items()]
-        out = subprocess.run([*LMTOOL, "preprocess", *data], check=True, capture_output=True, text=True).stdout
-        note = next(line for line in out.splitlines() if "entropy" in line)
-        row(f"{tokens:,}", *(f"{each:.3f}" for each in found), note.rpartition("below ")[2])
-
-
 def classes() -> None:
     """PTB: class-based and skipping n-grams, alone and mixed with order 5 (ten minutes)
 
@@ -109,7 +95,6 @@ def classes() -> None:
 
 
 def _mixed(run: str, *words: str) -> None:
-    """Train a model and mix it with kn5."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     train(run, *words, "data=ptb")
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before

@@ -24,7 +24,6 @@ from measuring import (
     big20,
     evaluate,
     head,
-    in_turns,
     lmtool,
     median_seconds,
     process,
@@ -35,7 +34,6 @@ from measuring import (
     store_of,
     train,
     turns,
-    use_threads,
     write_lines,
 )
 
@@ -45,7 +43,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run
-from lmtool.system import checksums, parallel
+from lmtool.system import parallel
 
 COUNTED = """
 import json, sys
@@ -91,7 +89,6 @@ def smoothers() -> None:
 
 
 def _trained(run: str, *words: str) -> Used:
-    """Return what the command of a model of order 5 used."""
     command = ["train", "model=ngram", "model.order=5", "counts.keep=false", *words, f"hydra.run.dir={run}"]
     return process([*LMTOOL, *command])
 
@@ -250,30 +247,6 @@ def _make_large() -> None:
                     if draw.random() < 0.3:
                         words[place] = pool[int(draw.random() * len(pool))]
                 file.write(" ".join(words) + "\n")
-
-
-def opening() -> None:
-    """big20, order 5: opening the store and the model, whose checksums are verified"""
-    _trained("float32", *big20())
-    lmtool("convert", "run=float32", "quantize=8", "hydra.run.dir=8")
-    store = store_of("big20")
-    use_threads()
-    with Corpus.open(store) as corpus:
-        vocabulary = corpus.vocabulary
-    calls: dict[Path, Callable[[], object]] = {store: lambda: Corpus.open(store).close()}
-    calls |= {
-        Path(f"{run}/model.h5"): lambda run=run: load_model(Run.open(Path(run)), vocabulary) for run in ("float32", "8")
-    }
-    head("file", "MB", "seconds, verified", "again", numbers=3)
-    for path, again in calls.items():
-
-        def first(again: Callable[[], object] = again) -> None:
-            checksums._known.clear()
-            again()
-
-        seconds = in_turns({"first": first, "again": again}, 7)
-        cells = (f"{statistics.median(each):.3f}" for each in seconds.values())
-        row(path, f"{path.stat().st_size / 1e6:.1f}", *cells)
 
 
 def preprocess() -> None:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import torch
 from measure_speed import FULL
 from measure_texts import calls_of_ngrams
 from measuring import head, parts, ptb_lines, row, store_of, turns, use_threads
-from network_steps import OUTPUTS, engine, network
+from network_steps import engine, network
 from numba import njit
 
 import lmtool
@@ -32,7 +31,7 @@ EXP, TANH = 24, 34  # operations of loops.exp_below; of tanh there, with its slo
 LINE, ENTRY = 64, 32  # bytes; of an n-gram in a hash table with slots of 16 bytes, half of them full
 WORDS, SHAPES = 10_000, [(1024, 512), (1024, 100), (32, 512), (32, 100)]  # O; B and H of the products
 SIZES = 1 << 22, 1 << 27, 1 << 30  # bytes: weights of 30/100, n-grams of the Penn Treebank, beyond any cache
-BATCHES = [(name, 4096) for name in OUTPUTS if name != "softmax"] + [("hierarchical", 1024), ("nce", 1024)]
+BATCHES = [(name, 4096) for name in ("hierarchical", "nce", "sampled")] + [("hierarchical", 1024), ("nce", 1024)]
 
 
 class Needs(NamedTuple):
@@ -51,12 +50,12 @@ class Needs(NamedTuple):
 Row = tuple[str, int, Callable[[], object], list[Needs]]  # what is measured: a call, its examples, their needs
 
 
-def _matrix(inputs: int, outputs: int, batch: int, each: int, share: float = 1, *, bf16: bool = False) -> Needs:
-    """W x + b for a share of a batch: W x and the gradients of W and x, 2 operations per weight, and `each` operations
-    per output. A step reads and writes each weight once.
+def _matrix(inputs: int, outputs: int, batch: int, each: int, *, bf16: bool = False) -> Needs:
+    """W x + b: W x and the gradients of W and x, 2 operations per weight, and `each` per output. A step reads and
+    writes each weight once.
     """
-    products, weights = share * 6 * inputs * outputs, outputs * (inputs + 1)
-    return Needs(share * each * outputs + (not bf16) * products, bf16 * products, 8 * weights / batch, 0, 4 * weights)
+    products, weights = 6 * inputs * outputs, outputs * (inputs + 1)
+    return Needs(each * outputs + (not bf16) * products, bf16 * products, 8 * weights / batch, 0, 4 * weights)
 
 
 def _rows(ids: torch.Tensor, batch: int, width: int, count: int) -> Needs:
@@ -67,22 +66,6 @@ def _rows(ids: torch.Tensor, batch: int, width: int, count: int) -> Needs:
 def _scores(dim: int, count: float) -> Needs:
     """Dot products, the gradients of both vectors (2 operations per component each), an exponential of each."""
     return Needs((6 * dim + EXP) * count)
-
-
-def _morin_bengio(inputs: int, hidden: int, node: int, decisions: float, different: float) -> Needs:
-    """beta . tanh(c + W x + U N): W x once, U N for each different node. Per decision and hidden unit: the sum (1),
-    tanh, the dot product (2), the gradient times beta (1), its sums for x and N (2), the gradient of beta (2).
-    """
-    return Needs(6 * hidden * (inputs + node * different) + (8 + TANH) * hidden * decisions)
-
-
-def _lstm(inputs: int, hidden: int, rows: int, length: int, *, bf16: bool) -> Needs:
-    """Four gates and five functions per unit. AdamW reads and writes weight, mean and square (24 bytes) in a step; the
-    matrix from h to h is read for each word of all rows, forward and back.
-    """
-    products, weights = 6 * 4 * hidden * (inputs + hidden), 4 * hidden * (inputs + hidden + 2)
-    in_order = 24 * weights / (rows * length) + 2 * (2 if bf16 else 4) * 4 * hidden * hidden / rows
-    return Needs(5 * TANH * hidden + (not bf16) * products, bf16 * products, in_order, 0, 12 * weights)
 
 
 def _lookups(matched: Any, history: Any, order: int, ngrams: int) -> Needs:
@@ -172,7 +155,6 @@ def _bandwidth(size: int, threads: int) -> float:
 
 @cache
 def _lines(size: int, threads: int) -> float:
-    """Return lines per second that are read in random order from a table."""
     count = max(1 << 18, size // LINE)  # so many that all of the table is read
     places = np.random.default_rng(0).integers(size // LINE, size=count, dtype=np.uint32) * np.uint32(LINE // 4)
     arguments = np.ones(size // 4, np.float32), places
@@ -188,13 +170,13 @@ def _read(table: Any, places: Any, first: int, last: int) -> Any:
 
 
 def _networks() -> Iterator[Row]:
-    """Yield training steps by precision=auto: those of `speed` and `layers`, and an LSTM's."""
+    """Yield training steps by precision=auto: those of `speed` and `layers`."""
     works = [(name, text, network("softmax", *sizes[:2], sizes[3], sizes[2])) for name, (text, *sizes) in FULL.items()]
     works += [(f"{each}, 30/100, batch {batch:,}", "ptb", network(each, 30, 100, batch)) for each, batch in BATCHES]
     for text in ("ptb", "names"):
         measuring.lmtool("preprocess", f"data={text}")
     stop = StopRequest()
-    for name, text, words in [*works, ("lstm, 400, sampled", "ptb", ["model=lstm"])]:
+    for name, text, words in works:
         training = engine(store_of(text), [*words, "training.precision=auto"])
         training.advance(stop)
         call, bf16 = lambda training=training: training.advance(stop), training.computed_by()["precision"] == "bf16"
@@ -208,35 +190,16 @@ def _of_network(model: Any, contexts: Any, y: Any, bf16: bool) -> list[Needs]:
     encoder, layer, batch, outputs = model.encoder, model.output, y.numel(), model.output.word_count
     (words, embed), dim, context = encoder.embedding.weight.shape, layer.input_dim, encoder.context_size
     kind = type(layer).__name__
-    needs = [_rows(contexts, batch, embed, words)]
-    if context is None:
-        needs.append(_lstm(embed, dim, *contexts.shape, bf16=bf16))
-    elif encoder.config.layers:
-        needs.append(_matrix(context * embed, dim, batch, TANH, bf16=model.encodes_in_bf16(batch)))
+    bf16_below = model.encodes_in_bf16(batch)
+    needs = [_rows(contexts, batch, embed, words), _matrix(context * embed, dim, batch, TANH, bf16=bf16_below)]
     if kind == "FullSoftmax":
         needs.append(_matrix(dim, outputs, batch, EXP, bf16=bf16))
     elif kind in ("NCELoss", "SampledSoftmax"):
         drawn = layer.noise if kind == "NCELoss" else layer.samples
         needs += [_rows(y, batch, dim + 1, outputs), _scores(dim, 1 + drawn)]
-    elif kind == "AdaptiveSoftmax":
-        ends = layer.layer.cutoffs
-        needs.append(_matrix(dim, ends[0] + len(ends) - 1, batch, EXP))
-        for (down, _), (first, last) in zip(layer.layer.tail, pairwise(ends), strict=True):
-            share, narrow = float(((y >= first) & (y < last)).float().mean()), down.out_features
-            needs += [_matrix(dim, narrow, batch, 0, share), _matrix(narrow, last - first, batch, EXP, share)]
-    elif kind == "ClassSoftmax":  # the words of a class lie side by side
-        members = float(layer.starts.diff()[layer.classes[y]].float().mean())
-        needs += [_matrix(dim, len(layer.class_bias), batch, EXP), _scores(dim, members)]
-        needs.append(Needs(in_order=8 * (dim + 1) * members, size=4 * (dim + 1) * outputs))
     else:
         nodes = layer.paths_to(torch.from_numpy(layer.tree.word_leaves)[y])[0].rows
-        decisions = len(nodes) / batch
-        if type(layer.nodes).__name__ == "DotNodes":
-            needs += [_rows(nodes, batch, dim + 1, layer.tree.nodes), _scores(dim, decisions)]
-        else:
-            hidden, node = layer.nodes.node_map.weight.shape
-            needs.append(_rows(nodes, batch, hidden, layer.tree.nodes))
-            needs.append(_morin_bengio(dim, hidden, node, decisions, len(nodes.unique()) / batch))
+        needs += [_rows(nodes, batch, dim + 1, layer.tree.nodes), _scores(dim, len(nodes) / batch)]
     return needs
 
 

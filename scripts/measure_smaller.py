@@ -80,7 +80,6 @@ class _Text:
         self.table = estimate(self.counts, self.smoother)
 
     def perplexity(self, table: Any) -> str:
-        """Return the perplexity of valid."""
         valid = self.corpus.split("valid")
         return f"{perplexity(NgramModel(table, self.corpus.vocabulary).score_text(valid)):.3f}"
 

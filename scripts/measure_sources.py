@@ -162,7 +162,7 @@ def _mixed(section: str, names: Sequence[str]) -> None:
     mix = f"{section}/mix-{len(names)}-{names[0]}"
     weights = lmtool.ensemble(scores["valid"], out=f"{mix}-fit").weights
     mixed = lmtool.ensemble(scores["test"], weights=weights, out=mix)
-    lmtool.merge([f"{section}/{name}" for name in names], weights, out=f"{mix}-one")
+    lmtool.convert(runs=[f"{section}/{name}" for name in names], weights=weights, out=f"{mix}-one")
     what = f"static mixture of {' + '.join(names)}, weights {rounded(weights)}"
     row(f"{what}, at query time", f"{mixed.perplexity:.2f}", "", "")
     size = result(f"{mix}-one")["parameters"]

@@ -146,7 +146,6 @@ def layers() -> None:
 
 
 def _rate(data: str, words: list[str], batch: int) -> float:
-    """Return examples per second of a training."""
     return statistics.median(rates_in_turns({"": (lmtool_step(store_of(data), words), batch)}, 2, turns())[""])
 
 

@@ -41,7 +41,6 @@ def lmtool(*words: str) -> float:
 
 
 def result(run: str) -> dict[str, Any]:
-    """Return the result.json of a run."""
     found: dict[str, Any] = json.loads((Path(run) / "result.json").read_text())
     return found
 
@@ -53,17 +52,14 @@ def train(run: str, *words: str, verb: str = "train") -> dict[str, Any]:
 
 
 def evaluate(run: str, split: str = "valid", *words: str) -> dict[str, Any]:
-    """Evaluate a run into the folder RUN-SPLIT; return the result."""
     return train(f"{run}-{split}", f"run={run}", f"split={split}", *words, verb="eval")
 
 
 def ensemble(out: str, runs: Iterable[str], *words: str) -> dict[str, Any]:
-    """Mix runs into a folder; return the result and the seconds of the whole command."""
     return train(out, f"runs=[{','.join(runs)}]", *words, verb="ensemble")
 
 
 def rounded(numbers: Iterable[float], digits: int = 3) -> str:
-    """Return numbers, such as weights, with a number of decimals."""
     return " ".join(f"{number:.{digits}f}" for number in numbers)
 
 
@@ -165,7 +161,6 @@ def head(*names: str, numbers: int = 0) -> None:
 
 
 def row(*cells: object) -> None:
-    """Print a row of a Markdown table."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
@@ -181,7 +176,6 @@ def use_threads(count: int | None = None) -> None:
 
 
 def corpora() -> Path:
-    """Return the folder of raw corpora."""
     if "LMTOOL_DATA" not in os.environ:
         sys.exit("set LMTOOL_DATA to the folder of raw corpora")
     return Path(os.environ["LMTOOL_DATA"])
@@ -203,7 +197,6 @@ def store_of(name: str, folder: str = "stores") -> Path:
 
 
 def ptb_lines(split: str) -> list[str]:
-    """Return the sentences of a split of PTB."""
     text = (corpora() / "ptb" / f"ptb.{split}.txt").read_text(encoding="utf-8")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -220,5 +213,4 @@ def brown() -> dict[str, list[str]]:
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
-    """Write lines of text."""
     Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

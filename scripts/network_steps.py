@@ -61,7 +61,6 @@ def network(layer: str, embed: int, hidden: int, batch: int, context: int = 5) -
 
 
 def settings_of(*words: str) -> Any:
-    """Return the settings of `lmtool train` with words, as typed."""
     return build_settings(
         verb_settings(compose_request(parse_request(CommandLine("train", {}, list(words))))[1]), TrainSettings
     )

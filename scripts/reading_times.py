@@ -17,12 +17,10 @@ import numpy.typing as npt
 import pandas as pd
 from measuring import corpora
 
-from lmtool.plots import can_plot
-
 Floats = npt.NDArray[np.float64]
 T_975 = 2.262  # 97.5 % quantile of Student's t with 9 degrees of freedom: ten stories
 FREQUENCY = "log_frequency_bits"
-STORIES, SURPRISAL, PICTURE = "stories.tsv", "{}-surprisal.tsv", "reading-times.png"  # in the folder of the runs
+STORIES, SURPRISAL = "stories.tsv", "{}-surprisal.tsv"  # in the folder of the runs
 
 
 def prepare(folder: Path) -> None:
@@ -116,7 +114,7 @@ class Gain(NamedTuple):
 
 
 def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
-    """Return the Markdown table of the runs in a folder, and draw perplexity against gain there.
+    """Return the Markdown table of the runs in a folder.
 
     Left out are the first and the last word of each sentence, the second of a story, and words that have, or follow, a
     token outside the vocabulary.
@@ -153,7 +151,6 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
             perplexity = float(result.get("valid_perplexity") or result["perplexity"])
             found.append(gains(row["what"], perplexity, base, row["run"]))
     found.append(gains("GPT-3 (davinci)", None, base, "gpt3"))
-    draw([(row.perplexity, row) for row in found if row.perplexity], folder / PICTURE)
     lines = [f"{len(used):,} of {len(words):,} words.", ""]
     lines += ["| | perplexity | gain | punctuation as predictor | times as listed | correlation with GPT-3 |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
@@ -162,20 +159,3 @@ def table(folder: Path, recipe: dict[str, Any]) -> list[str]:
         cells += [f"{row.with_marks:.1f}", f"{row.as_listed:.1f}", f"{row.correlation:.3f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return lines + [f"| {row['what']} | | not run | | | |" for row in recipe["row"] if row["run"] not in tables]
-
-
-def draw(found: list[tuple[float, Gain]], path: Path) -> None:
-    """Draw perplexity on big_heldout against gain, if matplotlib is installed."""
-    if not can_plot():
-        return
-    from lmtool.plots.style import INK, SERIES, WIDTH, new_figure, number_axis, save_png
-
-    with new_figure(WIDTH, 4.2, ()) as figure:
-        axes = figure.add_subplot()
-        number_axis(axes, "x", [perplexity for perplexity, _ in found], log_ratio=1)
-        for perplexity, row in found:
-            axes.errorbar(perplexity, row.mean, row.half, fmt="o", color=SERIES[0], capsize=2)
-            at = (perplexity, row.mean - row.half)
-            axes.annotate(row.name, at, (3, 0), textcoords="offset points", color=INK, rotation=90, va="bottom")
-        axes.set(xlabel="perplexity on held-out text", ylabel="gain per word, thousandths of a nat")
-    save_png(figure, path)

@@ -22,7 +22,6 @@ ALLOWED = {
     r"needs a GPU; \./scripts/gpu runs it on one": "machines of continuous integration have none",
     r"this processor has no (tiles for bf16 \(AMX\)|AVX-512 for bf16)": "depends on the processor",
     r"\w+ needs another processor: it is not compared": "depends on the processor",
-    r".*cannot attach.*": "a container may forbid strace to trace",
     r"needs LMTOOL_DATA with .*": "corpora that cannot be shipped; not allowed if LMTOOL_DATA is set",
 }
 if os.environ.get("LMTOOL_DATA"):

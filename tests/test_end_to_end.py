@@ -192,14 +192,6 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     assert lmtool("eval", "run=several", code=2).endswith("did you mean several/a?\n")
 
 
-def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:
-    write("train.txt", GOOD)
-    write("valid.txt", GOOD)
-    lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=a")
-    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=b")
-    assert "a and b have different words" in lmtool("ensemble", "runs=[a,b]", code=2)
-
-
 def _on_a_little_disk(words: list[str]) -> int:
     import resource
 

@@ -128,6 +128,7 @@ def test_verbs_import_nothing_heavy(tmp_path: Path) -> None:
 
 
 LINES = ["", "--help", "--version", "train --help", "eval --help", "train model=nce --help", "completion bash"]
+LINES += ["train model=ngram smoother=laplace counts=spark --help"]
 
 
 def test_lmtool_imports_nothing_heavy(tmp_path: Path) -> None:

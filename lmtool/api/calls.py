@@ -1,8 +1,9 @@
-"""The functions that take other arguments than the settings of their verb: `lmtool.train`, `evaluate`, `sweep` ..."""
+"""Functions that take other arguments than the settings of their verb: `lmtool.train`, `evaluate`, `surprisal` ..."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -19,12 +20,10 @@ from lmtool.api.running import (
     restore_logging,
     run_verb,
     shows_progress,
-    warn_once,
 )
-from lmtool.api.verbs import verb_function
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
-from lmtool.commands.eval import Rescored
+from lmtool.commands.surprisal import Surprisals
 from lmtool.config.compose import hydra_state
 from lmtool.config.grammar import escape_interpolation, to_hydra_text
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
@@ -32,12 +31,15 @@ from lmtool.config.request import OUT, Request, to_plain_value
 from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
-from lmtool.results import Evaluation, RateTest, SweepTable, TrainedRun, Written
+from lmtool.results import Evaluation, RateTest, SweepTable, TrainedRun
 from lmtool.runs.resume import BEGUN
 from lmtool.session import IfRunExists, Session
 
 if TYPE_CHECKING:
+    import pandas
+
     from lmtool.data.corpus import Corpus
+    from lmtool.evaluation.text_scores import TextScore
 
 
 @overload
@@ -49,21 +51,6 @@ def train(
     model: Option | None = None,
     data: Option | Corpus | None = None,
     *,
-    output: Option | None = None,
-    tree: Option | None = None,
-    smoother: Option | None = None,
-    counts: Option | None = None,
-    optim: Option | None = None,
-    schedule: Option | None = None,
-    training: Mapping[str, Any] | None = None,
-    experiment: str | None = None,
-    seed: int | None = None,
-    device: str | None = None,
-    resume: RunLike | bool | None = None,
-    overwrite: bool = False,
-    out: str | PathLike[str] | None = None,
-    callback: Callback | None = None,
-    progress: bool | None = None,
     lr_range: Literal[False] = False,
     **settings: Any,
 ) -> TrainedRun: ...
@@ -71,36 +58,26 @@ def train(
     model: Option | None = None,
     data: Option | Corpus | None = None,
     *,
-    output: Option | None = None,
-    tree: Option | None = None,
-    smoother: Option | None = None,
-    counts: Option | None = None,
-    optim: Option | None = None,
-    schedule: Option | None = None,
-    training: Mapping[str, Any] | None = None,
-    experiment: str | None = None,
-    seed: int | None = None,
-    device: str | None = None,
+    lr_range: bool = False,
     resume: RunLike | bool | None = None,
     overwrite: bool = False,
     out: str | PathLike[str] | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
-    lr_range: bool = False,
     **settings: Any,
 ) -> TrainedRun | RateTest:
     """Train a model into a run folder, like `lmtool train`.
 
-    model, output, tree, smoother, counts, optim, schedule: options by name, e.g. model="nplm", or with settings, e.g.
-    model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, e.g. {"epochs": 3}.
-    experiment: name of a YAML file in conf/experiment. resume: a run folder, whose training is resumed in place; other
-    arguments then change its budget; True: the training in `out`, if there is one, so that a cell can be run again:
-    its settings must be those of the training, except for the budget.
+    model: an option by name, e.g. "nplm", or with settings, e.g. {"kind": "nplm", "hidden_dim": 100}. data: likewise,
+    or a Corpus. lr_range: whether to run a learning-rate range test instead, which returns a RateTest. resume: a run
+    folder, whose training is resumed in place; other arguments then change its budget; True: the training in `out`, if
+    there is one, so that a cell can be run again: its settings must be those of the training, except for the budget.
     overwrite: whether a run in `out` is replaced instead of an error. out: the run folder; None: a new one below
     ./outputs/train. callback: called after each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0,
-    "valid_perplexity": 210.3, ...}; if it returns True, the training ends. progress: as in `preprocess`. lr_range:
-    whether to run a learning-rate range test instead, which returns a RateTest. settings: any other setting of `lmtool
-    train`, e.g. prune_counts=[0, 0, 1], threads=1.
+    "valid_perplexity": 210.3, ...}; if it returns True, the training ends. progress: as in `preprocess`. settings: any
+    other setting of `lmtool train`: output, tree, smoother, counts, optim and schedule are options as model is,
+    training has settings, e.g. {"epochs": 3}, experiment is the name of a YAML file in conf/experiment; also seed,
+    device, prune_counts=[0, 0, 1], threads=1 ...
 
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.
@@ -124,13 +101,8 @@ def train(
         raise UserError("resume='': must be a run folder, or True for the training in out=")
     if resume is True:
         resume = out if (Path(str(out)) / BEGUN).is_file() else None
-    named_settings = {
-        **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
-        **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
-        **{"seed": seed, "device": device, "resume": resume or None, "lr_range": lr_range or None},
-    }
+    settings |= {"model": model, "data": data, "resume": resume or None, "lr_range": lr_range or None}
     kind: type[TrainedRun] | type[RateTest] = RateTest if lr_range else TrainedRun
-    settings = named_settings | settings
     return run_verb(kind, "train", settings, out, progress, callback=callback, if_run_exists=if_run_exists)
 
 
@@ -178,74 +150,29 @@ def evaluate(
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
     evaluation.notes = session.notes
-    warn_once(session.warnings, loaded.name, stacklevel=3)
+    for warning in session.warnings:
+        warnings.warn(warning, stacklevel=2)
     return evaluation
 
 
-def rescore(
-    run: RunLike, nbest: str | PathLike[str], *, out: str | PathLike[str], progress: bool | None = None, **settings: Any
-) -> Rescored:
-    """Rescore n-best lists into the folder `out`, like `lmtool eval nbest=FILE`.
-
-    settings: nbest_costs, nbest_weight, nbest_word_penalty, nbest_reference, device.
-
-    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
-    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
-    >>> from pathlib import Path
-    >>> _ = Path("lists.txt").write_text("0 ||| the sat dog ||| f= 1 ||| 1\\n0 ||| the dog sat ||| f= 1 ||| 1\\n")
-    >>> found = lmtool.rescore(run, "lists.txt", out="rescored")
-    >>> Path("rescored/best.txt").read_text().strip()
-    'the dog sat'
-    """
-    return run_verb(Rescored, "eval", {"run": run, "nbest": str(nbest), **settings}, out, progress)
-
-
-def merge(runs: Sequence[RunLike], weights: Sequence[float] | None = None, **settings: Any) -> Written:
-    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=A,B weights=.6,.4`.
-
-    runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
-    settings: as in `convert`.
-
-    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
-    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
-    >>> other = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="witten_bell")
-    >>> merged = lmtool.merge([run, other], [0.5, 0.5], out="merged")
-    >>> lmtool.load("merged").predict("the", 1)[0][0]
-    'cat'
-    """
-    merged: Written = verb_function("convert", "convert")(runs=runs, weights=weights, **settings)
-    return merged
-
-
 def tree(
-    *given: Option | Corpus,
     tree: Option | None = None,
     data: Option | Corpus | None = None,
+    *,
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> _tree.Result:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
-    given: the tree, then the data; either can be given by name. tree: an option of the group `tree`, e.g. "huffman", or
-    its settings. data: an option, its settings, or a Corpus. out: a folder for result.json and the picture; None:
-    nothing is written. settings: words, levels, to. Raises UserError for two trees or two data sets.
+    tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
+    out: a folder for result.json and the picture; None: nothing is written. settings: run, words, levels, to.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"])
     >>> round(lmtool.tree("huffman", corpus).analysis.weighted_mean_depth, 3)
     2.375
     """
-    from lmtool.data.corpus import Corpus
-
-    named_settings: dict[str, Any] = {"tree": tree, "data": data}
-    for value in given:
-        key = "data" if isinstance(value, Corpus) or named_settings["tree"] is not None else "tree"
-        if named_settings[key] is not None:
-            raise UserError(
-                f"{key}={value!r}: {key} is given twice; pass one tree and one data set, as ('huffman', data)"
-            )
-        named_settings[key] = value
-    return run_verb(_tree.Result, "tree", named_settings | settings, out, progress)
+    return run_verb(_tree.Result, "tree", {"tree": tree, "data": data, **settings}, out, progress)
 
 
 def sweep(
@@ -270,7 +197,7 @@ def sweep(
     ([2, 1], 2)
     """
     from lmtool.cli.sweeping import run_sweep
-    from lmtool.sweeps.result_table import Table, common_metric, jobs_table, read_rows, seeds_table
+    from lmtool.sweeps.result_table import common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
@@ -297,9 +224,113 @@ def sweep(
     with folder_in_use(settings.get("options")), hydra_state(), restore_logging():
         run_sweep(request, quiet=True, progress=shows_progress(progress))
     rows = read_rows(folder)
+    metric, header, lines = common_metric(rows), *jobs_table(rows)
+    seeds = seeds_table(rows)
+    by_seed = None if seeds is None else SweepTable(folder, f"mean {metric}", header=seeds[0], table=seeds[1])
+    return SweepTable(folder, metric, by_seed, header=header, table=lines)
 
-    def make_table(table: Table, metric: str, by_seed: SweepTable | None = None) -> SweepTable:
-        return SweepTable(folder, metric, by_seed, header=table[0], table=table[1])
 
-    seeds, metric = seeds_table(rows), common_metric(rows)
-    return make_table(jobs_table(rows), metric, make_table(seeds, f"mean {metric}") if seeds is not None else None)
+def score_texts(
+    run: RunLike,
+    texts: Iterable[str],
+    *,
+    run_out: RunLike | None = None,
+    across_sentences: bool = False,
+    device: str = "auto",
+    options: str | PathLike[str] | None = None,
+) -> Iterator[TextScore]:
+    """Yield the score of each text in order, as in `lmtool score`: tokens, oov, log_prob, perplexity, difference.
+
+    run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file. texts: an iterable of strings, each
+    a separate text whose lines are sentences; it is read some megabytes ahead of the scores. run_out: a second run, of
+    general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts continue from line to line
+    of a text, for networks trained this way; if False, each line is read separately. device: for neural models.
+    options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
+    a non-string item when it is reached.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> [(score.tokens, score.oov) for score in lmtool.score_texts(run, ["the cat sat", "the bird"])]
+    [(4, 0), (3, 1)]
+    """
+    from lmtool.evaluation.text_scores import ScoringModel, TextsScorer, scores_of
+
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
+    require_flags(across_sentences=across_sentences)
+    runs = [run] if run_out is None else [run, run_out]
+    models = [load_model(each, device, options) for each in runs]
+    scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
+
+    def strings() -> Iterator[str]:
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(f"texts[{number}] must be a string; got {type(text).__name__}")
+            yield text
+
+    return scores_of(strings(), TextsScorer(*scoring, across=across_sentences))
+
+
+def surprisal(
+    run: RunLike | Sequence[RunLike],
+    text: str | PathLike[str] | Iterable[str | Sequence[str]] | pandas.DataFrame,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> pandas.DataFrame:
+    """Return a DataFrame with a row per word as a reader sees it, with its surprisal, like `lmtool surprisal`.
+
+    run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file; or a list of these, each with
+    its own columns. text: the path of a text or a table, as a pathlib.Path; sentences, each a string or a list of
+    words; or a DataFrame with a word per row, which is returned with new columns, and the same rows and index.
+    out: a folder for result.json. progress: as in `preprocess`. settings: any other setting of `lmtool surprisal`, e.g.
+    words="ptb", spillover=1, entropy=True or to="surprisal.tsv". Raises UserError for text given as a single string,
+    for a row without a word, and if pandas is not installed.
+
+    >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
+    >>> run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell")
+    >>> lmtool.surprisal(run, ["the bird sat"])[["word", "oov"]]  # also surprisal, in bits, and more
+       word  oov
+    0   the    0
+    1  bird    1
+    2   sat    0
+    """
+    try:
+        import pandas
+    except ImportError:
+        remedy = "pip install pandas, or write a table by lmtool surprisal to=FILE"
+        raise UserError(f"lmtool.surprisal returns a DataFrame of pandas, which is not installed: {remedy}") from None
+    from lmtool.commands.surprisal import score_rows
+    from lmtool.data.word_rows import columns_of_sentences, rows_of_table
+
+    if isinstance(text, str) or not isinstance(text, PathLike | Iterable):
+        raise UserError(f"text={text!r:.40}: give a pathlib.Path, a DataFrame or a list of sentences")
+    arguments: dict[str, Any] = {"run": run, **settings}
+    if isinstance(item := arguments.get("item_column"), str):
+        arguments["item_column"] = [item]
+    if isinstance(text, PathLike):
+        return run_verb(Surprisals, "surprisal", arguments | {"text": str(text)}, out, progress).to_pandas()
+
+    spaces = None
+    if isinstance(text, pandas.DataFrame):
+        values, names = text.astype(object).where(text.notna(), None), list(map(str, text.columns))
+        if len(set(names)) < len(names):
+            raise UserError(f"text: it has two columns of one name ({', '.join(names)}): rename one")
+        columns = {name: values.iloc[:, k].tolist() for k, name in enumerate(names)}
+    else:
+        lines: list[Any] = [
+            each if isinstance(each, Iterable) else [each] for each in text
+        ]  # whose error names the row
+        columns, spaces = columns_of_sentences([lines], settings.get("sentences"))
+
+    def score_columns(config: Any, session: Any) -> Surprisals:
+        session.use_threads(config.threads)
+        names = config.word_column, config.item_column, config.sentence_column
+        return score_rows(config, session, [rows_of_table(columns, "text", *names, config.sentences, spaces=spaces)])
+
+    arguments["text"] = "text"
+    table = run_verb(Surprisals, "surprisal", arguments, out, progress, command=score_columns).to_pandas()
+    if isinstance(text, pandas.DataFrame):
+        return text.assign(**{name: table[name].array for name in table.columns if name not in columns})
+    return table

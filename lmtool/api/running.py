@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from os import PathLike
@@ -37,11 +37,9 @@ Option = str | Mapping[str, Any]  # name of an option, or its settings with the 
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
 Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
-_warnings_shown: set[tuple[str, str]] = set()
 
 
 def load_model(run: RunLike, device: str, options: Any) -> TextModel:
-    """Return the model of a run given in any form of RunLike."""
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
@@ -95,7 +93,8 @@ def run_verb(
             keeps_output=is_kept,
             warnings=warning_texts,
         )
-        warn_once(warning_texts, [settings.get(name) for name in ("run", "runs", "arpa", "data", "text")])
+        for text in warning_texts:
+            warnings.warn(text, stacklevel=3)  # by default shown once for a line of a program or of a notebook
         return cast(T, result)  # another one of the verb's results if a setting or preset asks for it
 
 
@@ -115,17 +114,6 @@ def keeps_output(verb: str, settings: Mapping[str, Any]) -> bool:
     return bool(settings_of(verb).makes) and settings.get("to") is None
 
 
-def warn_once(texts: Iterable[str], subjects: object, stacklevel: int = 4) -> None:
-    """Show warnings, each once a process for the same models and texts, also if a cell of a notebook is run again.
-
-    subjects: the models and texts.
-    """
-    for text in texts:
-        if (text, str(subjects)) not in _warnings_shown:
-            warnings.warn(text, stacklevel=stacklevel)
-            _warnings_shown.add((text, str(subjects)))  # not if warnings are errors
-
-
 def overwrite_mode(overwrite: bool, out: str | PathLike[str] | None, settings: Mapping[str, Any]) -> IfRunExists:
     """Return what to do if `out` holds a run. Raises UserError if one of the runs that are read would be replaced."""
     require_flags(overwrite=overwrite)
@@ -139,9 +127,7 @@ def overwrite_mode(overwrite: bool, out: str | PathLike[str] | None, settings: M
 
 @contextmanager
 def restore_logging() -> Iterator[None]:
-    """Run the block without the root logger's handlers, and restore them, as Hydra configures logging for its jobs: a
-    handler of an earlier run may write into a folder that is gone.
-    """
+    """Run the block without the root logger's handlers, as Hydra configures logging for its jobs, and restore them."""
     root, raising = logging.getLogger(), logging.raiseExceptions
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -170,7 +156,10 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
     if bare is not None and bare[1] and isinstance(values.get(bare[0]), str | PathLike | RunResult | TextModel):
         values[bare[0]] = [values[bare[0]]]
     for key in (key for key in values if is_model_setting(key, verb_types)):
-        values[key] = str(run_folder(values[key])) if verb_types[key].item is None else _run_paths(key, values[key])
+        given = values[key]
+        if (listed := verb_types[key].item is not None) and not _is_list(given):
+            raise UserError(f"{key}={given!r:.40}: give a list, e.g. [{given!r:.40}]")
+        values[key] = [str(run_folder(each)) for each in given] if listed else str(run_folder(given))
     with translate_path_errors():
         if "arpa" in verb_types and "run" in values and Path(values["run"]).is_file():
             values["arpa"] = values.pop("run")
@@ -188,7 +177,6 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def is_model_setting(key: str, verb_types: Mapping[str, SettingType]) -> bool:
-    """Return whether a setting of a verb names a run or a model, or several."""
     return key in MODEL_SETTINGS and key in verb_types and verb_types[key].may_be_text
 
 
@@ -203,12 +191,6 @@ def run_folder(run: RunLike) -> Path:
     raise UserError(f"{run!r:.40}: name a run by its folder, or pass the result of train, ensemble or load")
 
 
-def _run_paths(key: str, runs: Any) -> list[str]:
-    if not _is_list(runs):
-        raise UserError(f"{key}={runs!r:.40}: give a list, e.g. [{runs!r:.40}]")
-    return [str(run_folder(run)) for run in runs]
-
-
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
@@ -220,5 +202,4 @@ def shows_progress(wanted: bool | None) -> bool:
 
 
 def new_folder(top: str, verb: str) -> Path:
-    """Return the path of a new folder, named as by the command line."""
     return Path(top) / verb / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}"

@@ -209,7 +209,7 @@ def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[str]
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         named = {OUT, "hydra.run.dir"} & request.values.keys()
-        if named or settings_of(request.verb).makes or settings.get("nbest"):
+        if named or settings_of(request.verb).makes:
             raise mistakes.explain_folder_error(error) from error
         write_out(f"note: {folder} cannot be made ({error.strerror}): the result is printed, not kept\n")
         with tempfile.TemporaryDirectory(prefix="lmtool-") as temporary:

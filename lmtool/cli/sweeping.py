@@ -41,7 +41,7 @@ from lmtool.config.settings import describe_config_error
 from lmtool.errors import UserError, first_line
 from lmtool.results import Result
 from lmtool.session import on_terminal
-from lmtool.sweeps import job, restart, sweep
+from lmtool.sweeps import job, sweep
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
@@ -96,7 +96,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
         sweep_request = add_sweep_parameters(request, hydra_settings.sweeper.get("params") or {})
         hydra_settings.sweep.dir = str(hydra_settings.sweep.dir)  # with the time of now
         require_folder("out", hydra_settings.sweep.dir)
-        optional_keys, is_grid = _find_optional_keys(sweep_request), restart.is_grid(hydra_settings)
+        optional_keys, is_grid = _find_optional_keys(sweep_request), sweep.is_grid(hydra_settings)
         folder_of_equal_jobs = Path(hydra_settings.sweep.dir) if optional_keys and is_grid else None
         if request.is_untrusted:
             groups = (group for group in sweep_request.choices if not group.startswith("hydra/"))

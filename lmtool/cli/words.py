@@ -23,7 +23,7 @@ from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read_option, require_experiment
 from lmtool.errors import UserError
 from lmtool.runs.resume import saved_request
-from lmtool.sweeps.restart import read_sweep_request
+from lmtool.sweeps.sweep import read_sweep_request
 
 RESUME = "resume"
 

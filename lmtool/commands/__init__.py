@@ -28,7 +28,6 @@ def verbs() -> list[str]:
 
 
 def settings_of(verb: str) -> type[Any]:
-    """Return the dataclass of a verb's settings."""
     settings: type[Any] = import_module(f"lmtool.commands.{verb}").Settings
     return settings
 
@@ -41,9 +40,7 @@ def verb_setting_types(verb: str) -> dict[str, SettingType]:
 
 
 def bare_setting(verb: str) -> tuple[str, bool] | None:
-    """Return the setting that a word without a key is a value of, and whether it takes several words, if the verb has
-    one.
-    """
+    """Return the setting that a word without a key is a value of, if any, and whether it takes several words."""
     for field in dataclasses.fields(settings_of(verb)):
         if "rule" in field.metadata and field.metadata["rule"].bare:
             return field.name, str(field.type).startswith("list")
@@ -57,9 +54,7 @@ def top_level_keys(verb: str) -> set[str]:
 
 
 def settings_for(verb: str, **arguments: Any) -> Any:
-    """Return the settings of a verb that lmtool itself runs: its YAML file, with the values replaced by these
-    arguments.
-    """
+    """Return the settings of a verb that lmtool itself runs: the values of its YAML file, but for these arguments."""
     from lmtool.config.compose import Composition, verb_settings
     from lmtool.config.request import Request
     from lmtool.config.settings import build_settings

@@ -13,9 +13,8 @@ from lmtool import __version__
 from lmtool.config.request import flatten
 from lmtool.errors import escape_unprintable
 from lmtool.evaluation.token_scores import SCORES_FILE
-from lmtool.report.find import Kind, ReportFolder
-from lmtool.report.reading import REMEDY, Bootstrap, model_name, read_entry
-from lmtool.results.summary import read_summary
+from lmtool.report.reading import REMEDY, Kind, ReportFolder, model_name, read_entry
+from lmtool.results.base import read_summary
 from lmtool.runs.hub import CARD
 from lmtool.runs.run import Run
 from lmtool.system.files import atomic_write
@@ -26,12 +25,9 @@ DATA = ("data.kind", "data.name", "data.vocabulary.")  # settings of the data th
 
 
 def write_card(run: Run, name: str, license: str | None = None, language: str | None = None) -> Path:
-    """Write the model card of a run into its folder, with the perplexities of its evaluations; return its path.
-
-    name: the run as a reader names it, e.g. hub:me/kn5.
-    """
+    """Write the model card of a run into its folder; return its path. name: as a reader names it, e.g. hub:me/kn5."""
     results = [
-        read_entry(ReportFolder(folder, kind), Bootstrap(resamples=1000, seed=1, block="auto"), "")
+        read_entry(ReportFolder(folder, kind), "", resamples=1000, seed=1, block="auto")
         for folder, kind in _evaluations(run)
     ]
     settings = {key: value for key, value in flatten(run.config).items() if value is not None and key not in HIDDEN}
@@ -51,9 +47,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as the card shows it, whatever a run calls its data and options; JSON and lines of code are
-    Markup.
-    """
+    """Return a value as the card shows it; JSON and lines of code are Markup."""
     return markdown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, unescape_words
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import check_sums, renormalize
-from lmtool.results.base import Written
+from lmtool.results.base import MERGED, Written
 from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, text_key
@@ -39,41 +39,28 @@ WEIGHT_BITS = (8, 16)  # bits per weight of a neural model
 PRUNING = ("prune_entropy", "prune_to")  # at most one is set
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A member of a static mixture with its weight."""
-
-    run: str
-    weight: float
-
-
 @dataclass(repr=False)
 class Converted(Written):
     """The result of `convert`.
 
     run: the run whose model was made smaller, to a size in bytes.
     arpa: the file that was read.
-    members: the members of a mixture.
+    members: the run and weight of each member of a mixture.
+    changes: the settings that were applied.
     parameters: number of weights or n-grams.
-    ngrams: number of n-grams by order. The other fields are the settings.
+    ngrams: number of n-grams by order.
     """
 
     run: Path | None = None
     arpa: str | None = None
-    members: list[Share] | None = None
-    limit_vocabulary: str | None = None
-    renormalize: bool | None = None
-    prune_entropy: float | None = None
-    prune_to: Any = None
-    prune_method: str | None = None
-    quantize: int | None = None
+    members: list[dict[str, Any]] | None = None
+    changes: dict[str, Any] = field(metadata=MERGED, default_factory=dict)
     parameters: int | None = None
     ngrams: list[int] | None = None
     bytes: int | None = None
 
 
 def read_into_run(settings: ConversionConfig, source: str, session: Session) -> Converted:
-    """Make a run of an ARPA file over the words of a data set or of the file."""
     arpa = read_arpa(source)
     if settings.data.vocabulary.unit.is_character:
         arpa = unescape_words(arpa)
@@ -106,7 +93,6 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
 
 
 def write_smaller(settings: ConversionConfig, model: NgramModel, session: Session) -> Converted:
-    """Write a model, made smaller as the settings say, to the file to=."""
     to, small = str(settings.to), _smaller(settings, session, model)
     return written(to, write_model(small, Path(to), format_of(to), session, settings.symbol_table), session)
 
@@ -117,10 +103,7 @@ def written(to: str, about: str, session: Session) -> Converted:
 
 
 def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Converted:
-    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights.
-
-    Raises UserError for a mixture, a model that is quantized already, and settings that the model does not support.
-    """
+    """Make a run with the source's model, pruned or in fewer bits: an n-gram model's values, or a network's weights."""
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.weights import CHECKPOINT, TREE, read_tensors, save_tree, save_weights
 
@@ -158,7 +141,7 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Co
     before = (source.folder / name).stat().st_size
     how = ", ".join(f"{name}={value}" for name, value in changes.items())
     about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
-    result = Converted(session.out, about, run=source.folder, parameters=parameters, bytes=size, **changes)
+    result = Converted(session.out, about, run=source.folder, parameters=parameters, bytes=size, changes=changes)
     write_json(session.out / "result.json", result.as_json())
     save_words(session.out, vocabulary, tokenizer_in(source.folder))
     former = {name: None for name in PRUNING if pruned and name in source.config}
@@ -219,7 +202,7 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
     small = _smaller(settings, session, model)
     parameters, ngrams = sum(small.table.sizes), small.table.sizes
     about = f"a run with {parameters:,} n-grams, mixed from {len(members)} models"
-    mixed = [Share(member.name, member.weight) for member in members]
+    mixed = [{"run": member.name, "weight": member.weight} for member in members]
     result = Converted(session.out, about, members=mixed, parameters=parameters, ngrams=ngrams)
     save_ngram_run(session, settings_as_json(settings), text, tokenizer, small, result, *fits)
     return result
@@ -228,9 +211,8 @@ def mix_ngrams(settings: ConversionConfig, runs: list[str], session: Session) ->
 def _members_of(name: str, weight: float, alone: bool = False) -> list[_Member]:
     """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight.
 
-    alone: whether it is the only model that is mixed. Raises UserError for a mixture over a union of words inside
-    another mixture, because its members' `<unk>` would be shared by the words of a larger union that they lack, and for
-    a mixture of scores if one of its models is not known.
+    alone: whether it is the only model that is mixed; a mixture over a union of words may not be inside another one, as
+    its members' `<unk>` would be shared by the words of a larger union that they lack.
     """
     if Path(name).is_file():
         return [_Member(name, arpa_model(name), weight, None)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from lmtool.commands._members import model_behind, open_members, scores_of
 from lmtool.config.settings import settings_as_json
-from lmtool.config.verbs import UNION, FitOn, MixMethod, MixtureConfig
+from lmtool.config.verbs import UNION, MixtureConfig
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
 from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
@@ -26,7 +26,6 @@ from lmtool.session import Session
 
 
 def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
-    """Mix the models of runs and ARPA files into a run."""
     out = session.out
     members = {str(Path(name)): Run.open(Path(name)) for name in settings.runs if not Path(name).is_file()}
     first = next(iter(members.values()), None)
@@ -36,7 +35,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         if settings.text is not None:
             settings = replace(settings, split=settings.text, fit_split=settings.text)
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
-        questions_only = settings.fit_on is FitOn.cloze or only_questions(corpus, settings.split)
+        questions_only = settings.fit_on == "cloze" or only_questions(corpus, settings.split)
         text = None if questions_only else corpus.split(settings.split)
         tokens = None if text is None else tokens_of(text, corpus.vocabulary)
         start = time.perf_counter()
@@ -85,7 +84,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
     names = [str(Path(name)) for name in settings.runs]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if settings.cache is not None:
-        names, perplexities = [*names, f"cache={settings.cache.value}"], [*perplexities, None]
+        names, perplexities = [*names, f"cache={settings.cache}"], [*perplexities, None]
     if evaluation.dynamic:
         session.note(DYNAMIC)
     weights, union = fitted.weights.tolist(), settings.vocabulary is not None
@@ -95,7 +94,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         members=list(map(Member, names, weights, perplexities)),
         weights=weights,
         evaluation=evaluation,
-        method=settings.method.value,
+        method=settings.method,
         vocabulary=UNION if union else None,
         words=len(corpus.vocabulary) - 1 if union else None,
         **fitted.result,
@@ -103,8 +102,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
 
 
 def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
-    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5."""
-    if settings.method is not MixMethod.linear or settings.cache is not None:
+    if settings.method != "linear" or settings.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if settings.weights is None and settings.fit_split != settings.split:
         raise UserError(

@@ -50,7 +50,6 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
 
 
 def _asked(settings: EvaluationConfig) -> dict[str, Any]:
-    """Return the arguments of evaluate_split that are settings."""
     flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalized", "detail")}
     return flags | {"dynamic": settings if settings.dynamic else None}
 
@@ -115,7 +114,6 @@ def _print_blocks(
 
 
 def _dynamic_scores(settings: EvaluationConfig, loaded: TextModel, split: Split, *, progress: bool) -> FloatArray:
-    """Return log p of each token by dynamic evaluation."""
     from lmtool.neural.dynamic import score_dynamically
     from lmtool.neural.model import NeuralModel
 
@@ -147,12 +145,8 @@ def evaluate_split(
 ) -> Evaluation:
     """Score text with a model.
 
-    name: name of the text.
-    own: the name of the split, if the text is a split of the run's data; else None.
-    accuracy, unnormalized, detail: as in EvaluationConfig.
-    cloze: results of the text's questions.
-    dynamic: settings of dynamic evaluation; None if the weights are fixed.
-    printed: log p of the tokens and the seconds, if the detail is printed.
+    name: of the text. own: the same, if the text is a split of the run's data. cloze: results of the text's questions.
+    dynamic: settings of dynamic evaluation. printed: log p of the tokens and the seconds, if the detail is printed.
     """
     model, vocabulary, run, progress = loaded.model, loaded.vocabulary, loaded.name, session.progress
     split = metrics.with_unk_as_oov(split, model, vocabulary)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from lmtool.commands._ngram_runs import load_ngram_model
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.verbs import Vectors
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import PACKED
 from lmtool.errors import UserError
@@ -53,9 +52,7 @@ def format_of(name: str) -> str:
 
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model or its counts in one of their formats; return a description, and the number of n-grams
-    by order for result.json.
-    """
+    """Write a run's n-gram model or its counts; return a description, and the number of n-grams by order."""
     if form in OF_COUNTS:
         sizes = _write_counts(run, store_dir, to, session)
         return f"counts of {_in_words(sizes)}", {"ngrams": sizes}
@@ -128,9 +125,9 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
 
 
 def write_word_vectors(
-    loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
+    loaded: TextModel, to: Path, which: str, session: Session, *, binary: bool
 ) -> tuple[str, dict[str, Any]]:
-    vectors = loaded.network.word_vectors(which.value)
+    vectors = loaded.network.word_vectors(which)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]

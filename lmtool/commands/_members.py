@@ -22,7 +22,7 @@ from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
-from lmtool.results.summary import read_summary
+from lmtool.results.base import read_summary
 from lmtool.runs.corpus import open_run_corpus, tokenizer_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
 from lmtool.runs.run import ARPA_NAMES, Run, fitted_on
@@ -98,9 +98,7 @@ def open_members(
 
 
 def require_one_unit(names: list[str], text: str | None) -> None:
-    """Raise UserError if some runs have words as tokens and others have characters or pieces of words, and for an ARPA
-    file or a KenLM binary without text= to score.
-    """
+    """Raise UserError for runs with tokens of different units, and for an ARPA file or KenLM binary without text=."""
     files = [name for name in names if name.endswith(ARPA_NAMES) or is_kenlm_binary(Path(name))]
     if text is None and files:
         raise UserError(f"{files[0]} comes without data: set text=FILE, on which models are scored and weights fitted")
@@ -157,9 +155,7 @@ def evaluation_of(path: Path) -> dict[str, Any]:
 
 
 def model_behind(path: Path) -> str | None:
-    """Return the run folder or ARPA file that gave the scores of a folder or scores.h5, or the folder of a mixture of
-    scores; None if it is not known, as for files of other tools.
-    """
+    """Return the run, mixture of scores or ARPA file that gave the scores of a folder or scores.h5; None if unknown."""
     if path.is_file() and path.suffix != ".h5":
         return None
     folder, known = path if path.is_dir() else path.parent, evaluation_of(path)

@@ -44,9 +44,8 @@ def save_ngram_run(
 ) -> None:
     """Write an n-gram model as a run into the session's folder, its run.json last.
 
-    settings: of the verb, in plain values. text: the run whose text the new one is evaluated on. tokenizer: of text in
-    pieces of words, as JSON. fits: what was fitted in the models from which it is made, as in
-    Run.fitted_on.
+    text: the run whose text the new one is evaluated on. tokenizer: of text in pieces of words, as JSON. fits: what was
+    fitted in the models from which it is made, as in Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
     session.begin_writing()
@@ -67,10 +66,7 @@ def save_ngram_run(
 
 
 def load_ngram_model(run: Run, vocabulary: Vocabulary | None, refusal: str) -> NgramModel:
-    """Load the n-gram model of a run. vocabulary: of its words; None: as in the run's folder.
-
-    Raises UserError with the message `refusal` if the run has no n-gram model of words.
-    """
+    """Load the n-gram model of words of a run; `refusal` is the error if it has none. vocabulary: None: as saved."""
     if run.kind == "train" and isinstance(run.settings("model"), CountModelConfig):
         model = load_model(run, vocabulary or run_vocabulary(run))
         if isinstance(model, NgramModel):
@@ -83,8 +79,7 @@ def store_with_words(
 ) -> tuple[DataConfig, Path]:
     """Return the store of a data set with `words` as its vocabulary, and the settings that make it.
 
-    words: may include `<s>`, `</s>` and `<unk>`; written into the session's folder if the data set has other words.
-    what: the owner of the words, for messages.
+    words: written into the session's folder if the data set has other words. what: their owner, for messages.
     """
     prepared = preprocess(data, store_dir, progress=session.progress)
     with Corpus(prepared) as corpus:
@@ -114,10 +109,9 @@ def prune(
     entropy: float | None = None,
     by_gain: Callable[[int], tuple[BackoffTable, float]] | None = None,
 ) -> BackoffTable:
-    """Prune a table by an entropy threshold, or to a number or share of n-grams; return it unchanged if neither is set.
+    """Prune a table by an entropy threshold, or to a number or share of n-grams, if either is set.
 
-    eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
-    prune by entropy.
+    by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None: prune by entropy.
     """
     if (entropy is not None or to is not None) and (table.quantized_bits is not None or not table.normalized):
         name, value = ("prune_to", to) if entropy is None else ("prune_entropy", entropy)

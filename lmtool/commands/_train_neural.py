@@ -56,10 +56,6 @@ UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "
 
 
 def train_neural(settings: NetworkTrainingConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
-    """Train into the run folder.
-
-    Raises UserError if the store, the settings and the checkpoint to resume from do not match.
-    """
     start = time.perf_counter()
     session.use_threads(settings.threads)  # torch's too, which has been imported now
     keep_freed_memory()
@@ -202,7 +198,6 @@ def _run(
 
 
 def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> State | None:
-    """Return the checkpoint to resume from; None for a training from scratch."""
     state, out = None, session.out
     if processes.first:
         if settings.lr_range and settings.resume is not None:
@@ -220,7 +215,6 @@ def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processe
 
 
 def _corpus(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> Corpus:
-    """Open the store, which the first process writes unless it is up to date."""
     if not processes.first:
         return Corpus.open(processes.from_first(""))
     earlier = Path(session.request.started_in, settings.store_dir)
@@ -290,11 +284,7 @@ def _give_pictures(trackers: Trackers, out: Path, settings: NetworkTrainingConfi
 
 
 def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split: Split, session: Session) -> RateTest:
-    """Run the learning-rate range test (Smith 2017) and propose a rate; write lr_range.json and, with matplotlib,
-    lr_range.png. The model is not saved.
-
-    Raises UserError if the loss diverges within 10 steps.
-    """
+    """Run the learning-rate range test (Smith 2017): propose a rate, and write lr_range.json and .png, but no model."""
     (low, high), training, optim = settings.lr_range_limits, settings.training, settings.optim
     assert training is not None and optim is not None, "_run has checked both"
     use_gradients(model, training.embedding_gradients)

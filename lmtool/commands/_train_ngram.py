@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session: Session) -> TrainedRun:
-    """Estimate the model of the settings into the run folder."""
     out = session.out
     finished = session.if_run_exists == "resume" and (out / "run.json").is_file()
     if not finished:
@@ -63,7 +62,6 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
 
 
 def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -> TrainedRun:
-    """Return the run in the folder."""
     before, values = Run.open(session.out), settings_as_json(settings)
     path = session.out / "result.json"
     if before.kind != "train" or "options" not in read_json(path, REMEDY, RESULT):
@@ -94,8 +92,7 @@ def _estimate(
 ) -> TrainedRun:
     """Choose the units, count, tune, estimate, prune, quantize, and score valid.
 
-    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None. began: the
-    time at which the command did.
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`. began: the start time.
     """
     from lmtool.ngram.counting.counts import count_sources
     from lmtool.ngram.estimation.estimate import estimate

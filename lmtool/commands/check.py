@@ -19,8 +19,6 @@ NOTABLE = 0.05  # minimum share of words or lines for advice
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool check`."""
-
     text: str = setting(bare=True)
     column: str | None = MISSING
 
@@ -81,7 +79,6 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _advice(profile: TextProfile) -> tuple[list[str], list[str]]:
-    """Return remarks on what was found in a text, and the settings that fit it."""
     from lmtool.data.segmenters import UNSPACED_REMEDY, lacks_spaces
     from lmtool.data.text_rules import unusual_spaces
 

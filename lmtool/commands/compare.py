@@ -13,15 +13,13 @@ from lmtool.results.base import Result as BaseResult
 from lmtool.results.scores import Compared
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
-from lmtool.system.terminal import csv_text, markdown_table
+from lmtool.system.terminal import csv_text
 
 MIN_DIFFERENCE = 1e-6  # relative difference of perplexities; smaller ones are rounding: KenLM writes 7 digits, SRILM 6
 
 
 @dataclass(slots=True)
 class Settings(MembersConfig, ResamplingConfig):
-    """Settings of `lmtool compare`."""
-
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
@@ -86,18 +84,16 @@ def run(settings: Settings, session: Session) -> Result:
     few = any(row.difference is not None and row.block is None for row in rows)
     drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
     drawn = f"too few {unit} to tell" if few else f"{settings.resamples:,} draws of {drawn}"
-    texts = ", ".join(dict.fromkeys(row.split for row in rows))
+    names = ", ".join(dict.fromkeys(row.split for row in rows))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
-    resampled = f"{texts}: {tokens.count:,} tokens{within}; {drawn}"
+    resampled = f"{names}: {tokens.count:,} tokens{within}; {drawn}"
     about_text = rows[0].split, tokens.count, unit, units
     result = Result(*about_text, settings.resamples, rows, resampled)
     header, lines = result._table()
     keys = list(as_json(rows[0]))[: len(header)]
-    for name, text in (
-        ("compare.csv", csv_text([keys, *lines])),
-        ("compare.md", f"{markdown_table(header, lines)}\n"),
-    ):
-        with atomic_write(session.out / name) as temporary:
+    texts = {"csv": csv_text([keys, *lines]), "md": f"{result.to_markdown()}\n", "tex": f"{result.to_latex()}\n"}
+    for suffix, text in texts.items():
+        with atomic_write(session.out / f"compare.{suffix}") as temporary:
             temporary.write_text(text, encoding="utf-8")
     session.finish(result, f"{result.heading()}\n{result.table_text()}")
     if few:

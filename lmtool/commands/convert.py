@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
-from lmtool.commands._settings import ConversionConfig
-from lmtool.config.rules import MISSING, require, setting
-from lmtool.config.verbs import PRUNE_METHODS, read_weights
+from lmtool.commands._settings import ConversionConfig as Settings
+from lmtool.config.rules import require
 from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.session import Session
-
-
-@dataclass(slots=True)
-class Settings(ConversionConfig):
-    """Settings of `lmtool convert`."""
-
-    makes: ClassVar[str] = "run"
-
-    run: str | None = setting(excludes=("arpa=<FILE>", "runs=<A,B>"))
-    arpa: str | None = setting(excludes=("runs=<A,B>",))
-    runs: list[str] | None = MISSING
-
-    def __post_init__(self) -> None:
-        ConversionConfig.__post_init__(self)
-        if self.runs is not None:
-            require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as A,B")
-            if self.weights is not None:
-                self.weights = read_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
-        rule = "entropy; gain needs the counts, which only lmtool train has"
-        require(self.prune_method == PRUNE_METHODS[1], "prune_method", self.prune_method, rule)
 
 
 def run(settings: Settings, session: Session) -> Written:

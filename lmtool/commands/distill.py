@@ -21,8 +21,6 @@ PROBABILITIES_PER_CHUNK = 1 << 23  # maximum number in memory at once
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool distill`."""
-
     makes: ClassVar[str] = "run"
 
     run: str = MISSING

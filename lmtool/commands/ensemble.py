@@ -8,15 +8,13 @@ from typing import ClassVar
 
 from lmtool import results
 from lmtool.config.rules import require, setting
-from lmtool.config.verbs import FitOn, MixMethod, MixtureConfig, read_weights
+from lmtool.config.verbs import MixtureConfig, read_weights
 from lmtool.errors import UserError
 from lmtool.session import Session
 
 
 @dataclass(slots=True)
 class Settings(MixtureConfig):
-    """Settings of `lmtool ensemble`."""
-
     makes: ClassVar[str] = "files"
 
     text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
@@ -26,9 +24,9 @@ class Settings(MixtureConfig):
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
             raise UserError(f"runs={self.runs}: name two runs or more to mix, e.g. runs=A,B, or one and a cache")
-        cloze = self.fit_on is FitOn.cloze
+        cloze = self.fit_on == "cloze"
         rule = "text except with method=log_linear"
-        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
+        require(not cloze or self.method == "log_linear", "fit_on", "cloze", rule)
         if self.weights is not None:
             what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
             self.weights = read_weights(self.weights, members, what)
@@ -53,7 +51,7 @@ def run(settings: Settings, session: Session) -> results.MixedRun:
     if out in read or out / SCORES_FILE in read or ((out / "run.json").is_file() and Run.open(out).kind != "ensemble"):
         raise UserError(f"{session.out} is a run, which the mixture would replace: choose another out=PATH")
     require_one_unit(settings.runs, settings.text)
-    if settings.method is MixMethod.linear:
+    if settings.method == "linear":
         settings = replace(settings, weights=shares(settings.weights, session))
     by_models = settings.text is not None or all(is_run(name) or not Path(name).exists() for name in settings.runs)
     mixed = mix_runs(settings, session) if by_models else mix_scores(settings, session)

@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from lmtool.config.rules import MISSING, setting
-from lmtool.config.verbs import Vectors, VerbConfig
+from lmtool.config.verbs import VECTORS, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results.base import Written
 from lmtool.session import Session
 
-
-class What(Enum):
-    """The part of a model to write; with `auto`, the file's suffix selects it."""
-
-    auto = "auto"
-    embeddings = "embeddings"
-    output = "output"
-
-
-class WeightType(Enum):
-    """The data type of exported weight matrices; int8 has a float32 scale per row."""
-
-    float32 = "float32"
-    float16 = "float16"
-    int8 = "int8"
-
-
-BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
+BITS = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool export`."""
-
     run: str | None = MISSING
     to: str = MISSING
-    what: What = MISSING
-    dtype: WeightType = MISSING
+    what: str = setting(words=("auto", *VECTORS))  # auto: by the suffix of the file
+    dtype: str = setting(words=tuple(BITS))
     license: str | None = setting(needs=("to=card",))
     language: str | None = setting(needs=("to=card",))
 
@@ -81,10 +61,10 @@ def run(settings: Settings, session: Session) -> Result:
         session.finish(result, "", card)
         return result
     form = _formats.format_of(settings.to)
-    if settings.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={settings.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
-    if settings.dtype is not WeightType.float32 and form != "safetensors":
-        raise UserError(f"dtype={settings.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
+    if settings.what != "auto" and form not in ("word2vec text", "word2vec binary"):
+        raise UserError(f"what={settings.what}: {form} takes the whole model; remove what=, or set to=FILE.txt")
+    if settings.dtype != "float32" and form != "safetensors":
+        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {form} has a fixed format")
     if form in _formats.OF_MODELS + _formats.OF_COUNTS:
         about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
     else:
@@ -92,9 +72,9 @@ def run(settings: Settings, session: Session) -> Result:
 
         loaded = load(folder, "cpu")
         if form == "safetensors":
-            about, sizes = _formats.write_weights(loaded, folder, to, BITS_OF[settings.dtype])
+            about, sizes = _formats.write_weights(loaded, folder, to, BITS[settings.dtype])
         else:
-            which = Vectors.output if settings.what is What.output else Vectors.embeddings
+            which = "embeddings" if settings.what == "auto" else settings.what
             about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
     result = Result(to, about, folder, to, form, **sizes)
     session.finish(result, f"wrote {to}: {about}")

@@ -16,8 +16,6 @@ from lmtool.system.files import write_json
 
 @dataclass(slots=True)
 class Settings(ModelUserConfig, Sampling):
-    """Settings of `lmtool generate`."""
-
     text: str = setting(prose=True, bare=True)
     count: int = setting(min=1)
     length: int = setting(min=1)
@@ -37,7 +35,6 @@ class Result(base.Result):
     texts: list[str]
 
     def table_text(self) -> str:
-        """Return the texts, one per line, or separated by empty lines if a text has several lines."""
         return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lmtool.config.rules import MISSING, setting
-from lmtool.config.verbs import Likeness, Vectors, VerbConfig
+from lmtool.config.verbs import SIMILARITIES, VECTORS, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results.base import UNSAVED, Table
 from lmtool.results.base import Result as BaseResult
@@ -15,13 +15,11 @@ from lmtool.system.terminal import Cell, text_table
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool neighbors`."""
-
     run: str | None = MISSING
     words: list[str] = setting(prose=True, bare=True)
     top: int = setting(min=1)
-    by: Likeness = MISSING
-    of: Vectors = MISSING
+    by: str = setting(words=SIMILARITIES)
+    of: str = setting(words=VECTORS)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
@@ -68,16 +66,10 @@ class Result(BaseResult):
         return ["word", "rank", "neighbor", self.by], rows
 
     def table_text(self) -> str:
-        """Return a table of neighbors below each word, in plain text."""
         from lmtool.data.text_form import visible
 
-        tables = []
-        for near in self.words:
-            rows: list[list[Cell]] = [
-                [k, visible(each.word), getattr(each, self.by)] for k, each in enumerate(near.neighbors, 1)
-            ]
-            tables.append(f"{visible(near.word)}\n{text_table(['rank', 'word', self.by], rows)}")
-        return "\n\n".join(tables)
+        header, rows = self._table()
+        return text_table(header, [[visible(str(word)), k, visible(str(near)), by] for word, k, near, by in rows])
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -91,12 +83,12 @@ def run(settings: Settings, session: Session) -> Result:
     from lmtool.runs.load import load
     from lmtool.runs.run import run_folder
 
-    folder, by = run_folder(settings.run), settings.by.value
+    folder, by = run_folder(settings.run), settings.by
     loaded = load(folder, "cpu")
     found = {}
     for word in settings.words:
-        near = loaded.neighbors(word, settings.top, by=by, of=settings.of.value)
+        near = loaded.neighbors(word, settings.top, by=by, of=settings.of)
         found[word] = Near(word, [Neighbor(other, **{by: value}) for other, value in near])
-    result = Result(str(folder), settings.of.value, by, [*found.values()])
+    result = Result(str(folder), settings.of, by, [*found.values()])
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

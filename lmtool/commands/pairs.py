@@ -24,8 +24,6 @@ ITEM = ["run", "correct", *(f"{name}_{which}" for which in ("good", "bad") for n
 
 @dataclass(slots=True)
 class Settings(SeveralModelsConfig):
-    """Settings of `lmtool pairs`."""
-
     text: str = MISSING
     criterion: str = setting(words=("sum", "mean"))
     resamples: int = setting(min=100, max=1_000_000)
@@ -64,14 +62,10 @@ class Result(TableResult):
         return 1 - self.runs[0].accuracy
 
     def heading(self) -> str:
-        """Return the text, the number of pairs and the criterion."""
         what = "sums of log p" if self.criterion == "sum" else "means of log p per token"
         return f"{self.text}: {self.pairs:,} pairs, by {what}; intervals of 95 %"
 
     def table_text(self) -> str:
-        """Return the table in plain text; for several runs, it has the accuracies and half the widths of their
-        intervals.
-        """
         if len(self.runs) == 1:
             return super().table_text()
         shown = []
@@ -149,9 +143,7 @@ def run(settings: Settings, session: Session) -> Result:
 def _score_pairs(
     model: TextModel, pairs: list[Pair], places: list[str], settings: Settings, *, progress: bool
 ) -> tuple[Rows, Rows, Sequence[str]]:
-    """Return the scores of the good and of the bad sentences, a row of TEXT for each, and the words outside the
-    vocabulary. Raises UserError, naming the line, for a sentence without words, and for `<s>` and `</s>` as words.
-    """
+    """Return the scores of the good and of the bad sentences, rows of TEXT, and the words outside the vocabulary."""
     import numpy as np
 
     from lmtool.data.printed_words import sentence_cutter

@@ -30,8 +30,6 @@ WordPath = tuple[str, list[tuple[int, int, float]]]  # a word and its decisions:
 
 @dataclass(slots=True)
 class Settings(ModelUserConfig):
-    """Settings of `lmtool predict`."""
-
     text: str | None = setting(prose=True, bare=True)
     flush: str | None = setting(words=("line",), excludes=("text=<TEXT>",))
     top: int = setting(min=1)
@@ -61,10 +59,7 @@ class Context:
 
 @dataclass(repr=False)
 class Result(BaseResult):
-    """The result of `predict`: a row for each word, the most probable first, after each of several texts.
-
-    run: the run of the model.
-    """
+    """The result of `predict`: a row for each word, the most probable first, after each of several texts."""
 
     title = "run {0.run}"
     listed = "words"
@@ -83,7 +78,6 @@ class Result(BaseResult):
         return [code for context in self.contexts for code in context.codes]
 
     def table_text(self) -> str:
-        """Return the words, and then their codes, in plain text."""
         from lmtool.data.text_form import visible
 
         words = text_table(*table_of([replace(each, word=visible(each.word)) for each in self.words]))
@@ -136,10 +130,7 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
-    """Return each code of the most probable words as the word and its decisions, each a node, a bit and a probability.
-
-    words: the predicted words.
-    """
+    """Return each code of the most probable words: the word and its decisions, each a node, a bit and p."""
     from lmtool.data.text_form import visible
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
@@ -179,9 +170,7 @@ def _drawn(paths: list[WordPath], code: str = "", share: float = 1.0) -> DrawnNo
 
 
 def _input_lines(example: str, *, by_line: bool) -> Iterator[str]:
-    """Return an iterator over the lines of standard input as they arrive, without line ends, once the first line is
-    read. example: a command line for the error message.
-    """
+    """Return the lines of standard input as they arrive. example: a command line for the error message."""
     from lmtool.data.readers import stream_blocks
     from lmtool.data.standard_input import INPUT, standard_input
 

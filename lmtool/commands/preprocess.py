@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool preprocess`."""
-
     data: DataConfig = MISSING
 
 
@@ -33,7 +31,6 @@ class Result(BaseResult):
     splits: list[dict[str, Any]]
 
     def heading(self) -> str:
-        """Return what was done."""
         return f"{'wrote' if self.created else 'nothing to do: up to date is'} {self.store}"
 
 

@@ -14,8 +14,6 @@ from lmtool.session import Session
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool push`."""
-
     run: str | None = MISSING
     to: str = MISSING
     private: bool = MISSING

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import MISSING, require, setting
-from lmtool.config.verbs import MapKind, ResamplingConfig
+from lmtool.config.rules import require, setting
+from lmtool.config.verbs import ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results.base import Written
@@ -17,8 +17,8 @@ from lmtool.system.files import atomic_write
 from lmtool.system.terminal import size_text
 
 if TYPE_CHECKING:
-    from lmtool.report.find import ReportFolder
     from lmtool.report.page import Section
+    from lmtool.report.reading import ReportFolder
 
 PAGE = "report.html"
 
@@ -30,7 +30,7 @@ class Settings(ResamplingConfig):
     makes: ClassVar[str] = "files"
 
     paths: list[str] = setting(bare=True)
-    map: MapKind = MISSING
+    map: str = setting(words=("pca", "tsne", "none"))
     words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
 
@@ -68,8 +68,8 @@ def run(settings: Settings, session: Session) -> Result:
     True
     """
     from lmtool.plots.style import as_png
-    from lmtool.report.find import find_folders
     from lmtool.report.page import Picture, page, pictures_of
+    from lmtool.report.reading import find_folders
     from lmtool.runs.run import newest
 
     if not can_plot():
@@ -102,13 +102,12 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
-    from lmtool.report.find import Kind
-    from lmtool.report.reading import Bootstrap, read_entry
+    from lmtool.report.reading import Kind, read_entry
     from lmtool.sweeps.result_table import SPLIT, read_rows, varied_settings
 
     kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
     sweeps = {source.folder: read_rows(source.folder) for source in kinds[Kind.sweep]}
-    bootstrap = Bootstrap(settings.resamples, settings.seed, settings.block)
+    resampling: dict[str, Any] = {"resamples": settings.resamples, "seed": settings.seed, "block": settings.block}
     entries = []
     for source in folders:
         if source.kind in (Kind.run, Kind.scores):
@@ -118,7 +117,7 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
                 keys = [key for key in varied_settings(rows) if key != SPLIT]
                 varied = {key: row.settings.get(key, "") for row in rows if row.job == job for key in keys}
             name = f"{source.name.partition('/')[0]}: {settings_text(varied)}" if varied else source.name
-            entries.append(read_entry(source, bootstrap, name))
+            entries.append(read_entry(source, name, **resampling))
     # A sweep may have a hundred jobs: their curves share one chart, without maps and trees.
     single = [entry for entry in entries if entry.source.sweep is None]
     neural = [entry for entry in single if entry.output is not None]
@@ -130,7 +129,7 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree]))
-    if neural and settings.map is not MapKind.none:
+    if neural and settings.map != "none":
         parts.append(maps.word_maps(neural, settings.map, settings.words, settings.seed))
     parts.append(sections.range_tests(kinds[Kind.rates]))
     return [section for section in parts if section.parts]

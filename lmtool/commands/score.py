@@ -2,71 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import deque
-from itertools import pairwise
 from pathlib import Path
 
-from lmtool.commands._settings import ScoreConfig
-from lmtool.config.rules import require
-from lmtool.errors import UserError
+from lmtool.commands._settings import ScoreConfig as Settings
 from lmtool.results.scores import ScoredTexts, perplexity_of
 from lmtool.session import Session
-
-
-class Settings(ScoreConfig):
-    """Settings of `lmtool score`, and what they allow."""
-
-    def __post_init__(self) -> None:
-        ScoreConfig.__post_init__(self)
-        if self.to is None and self.filter is None:
-            raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
-        if self.to is None and self.columns is not None:
-            raise UserError(f"columns={self.columns}: needs to=FILE, which gets them before the scores")
-        if self.text == "-" and self.filter is not None and (self.to, self.share) != (None, None):
-            raise UserError(f"filter={self.filter}: text=- is read once: leave out to= and share=")
-        limits = {"max_perplexity": self.max_perplexity, "min_perplexity": self.min_perplexity}
-        if self.filter is not None and all(x is None for x in (*limits.values(), self.share, self.max_oov)):
-            raise UserError(
-                f"filter={self.filter}: say what passes, by max_perplexity=, min_perplexity=, share= or max_oov="
-            )
-        lowest, rule = 1.0, "a perplexity, 1 or more, or null"
-        if weighs := self.run_out is not None or self.target is not None:
-            lowest, rule = -sys.float_info.max, "a difference in nats, or null"
-        if self.selection == "sample" and (self.share is None or not weighs):
-            raise UserError("selection=sample: needs share=X, and weights by target=FILE or run_out=FOLDER")
-        for name, value in limits.items():
-            require(value is None or lowest <= value < math.inf, name, value, rule)
-        if self.max_perplexity is not None and self.min_perplexity is not None:
-            require(
-                self.min_perplexity <= self.max_perplexity,
-                "min_perplexity",
-                self.min_perplexity,
-                f"at most max_perplexity={self.max_perplexity}",
-            )
-        if self.buckets is not None:
-            self._require_buckets(self.buckets, lowest)
-        if self.bucket_percentiles is not None and self.bucket_language is None:
-            raise UserError(f"bucket_percentiles={self.bucket_percentiles}: name its column, e.g. bucket_language=en")
-
-    def _require_buckets(self, names: list[str], lowest: float) -> None:
-        rule = "two names or more that differ, the lowest first, as head,middle,tail"
-        differ = len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names)
-        require(differ, "buckets", names, rule)
-        cuts = len(names) - 1
-        rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
-        shares = self.bucket_quantiles
-        require(_ascend(shares, cuts, above=0, below=1), "bucket_quantiles", shares, rule)
-        what = "perplexities of 1 or more" if lowest == 1 else "differences"
-        rule = f"{cuts} {what}, ascending, one less than buckets"
-        above = math.nextafter(lowest, -math.inf)
-        require(_ascend(self.bucket_limits, cuts, above, math.inf), "bucket_limits", self.bucket_limits, rule)
-
-
-def _ascend(values: list[float] | None, count: int, above: float, below: float) -> bool:
-    """Return whether values are not given, or `count` ascending ones between two others."""
-    return values is None or (len(values) == count and all(a < b for a, b in pairwise([above, *values, below])))
 
 
 def run(settings: Settings, session: Session) -> ScoredTexts:
@@ -79,8 +20,7 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     >>> round(lmtool.score(run, "texts.txt", to="scores.tsv").perplexity, 2)
     2.88
     """
-    from lmtool.commands._score_outputs import carries, require_outputs, write_filtered, write_scores
-    from lmtool.commands._score_texts import identity_of, load_scorer, score_blocks
+    from lmtool.commands import _score_texts as parts
     from lmtool.data.faults import NULL, STOP
     from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
@@ -88,15 +28,15 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     from lmtool.evaluation.text_scores import ScoreJournal
 
     names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")
-    require_outputs(settings, names)
-    models, scorer = load_scorer(settings, names, session)
+    parts.require_outputs(settings, names)
+    models, scorer = parts.load_scorer(settings, names, session)
     writes_standard = STANDARD in (settings.to, settings.filter)
     target = session.out / "scores" if writes_standard else Path(str(settings.to or settings.filter))
     # Not resumed; each block is written once it is scored.
     passed = settings.on_error != STOP
     once = writes_standard or settings.text == STANDARD
     streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
-    identity = None if once or scorer.one_text else identity_of(settings, names)
+    identity = None if once or scorer.one_text else parts.identity_of(settings, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
@@ -104,16 +44,16 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
         result.across_sentences, result.max_oov = scorer.across_sentences, settings.max_oov
         result.resumed, result.target = journal.rows, settings.target
-        blocks = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
+        blocks = parts.score_blocks(settings, names, scorer, journal, result, progress=session.progress)
         if not streams:
             deque(blocks, maxlen=0)
             blocks = ((None, *part) for part in journal.parts())
-            if carries(settings):  # the table has some of the fields, which are read a second time
+            if parts.carries(settings):  # the table has some of the fields, which are read a second time
                 blocks = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
         if settings.to is not None:
-            write_scores(settings, models, journal, blocks, result, session)
+            parts.write_scores(settings, models, journal, blocks, result, session)
         elif streams:
-            write_filtered(settings, blocks, journal, result)
+            parts.write_filtered(settings, blocks, journal, result)
         for rows, _ in journal.parts():
             result.texts += len(rows)
             result.empty += int((rows["tokens"] == 0).sum())
@@ -128,6 +68,6 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
             session.warn(*text_warning(settings.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if settings.filter is not None and result.kept is None:
             again = record_blocks(names, settings.column, passed=passed)
-            write_filtered(settings, journal.of_blocks(again), journal, result)
+            parts.write_filtered(settings, journal.of_blocks(again), journal, result)
     session.finish(result, f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

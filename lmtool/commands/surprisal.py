@@ -26,8 +26,6 @@ UNITS = {"bits": math.log(2), "nats": 1.0, "log10": math.log(10)}
 
 @dataclass(slots=True)
 class Settings(SeveralModelsConfig):
-    """Settings of `lmtool surprisal`."""
-
     text: str = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     word_column: str | None = setting(excludes=("text=-",))
@@ -47,12 +45,13 @@ class Settings(SeveralModelsConfig):
 class Surprisals(TableResult):
     """The result of `surprisal`: a row per word.
 
-    text: the scored text, in `items` items and `sentences` sentences. unit: bits, nats or log10. models: for each
-    `run`, its name in the columns, `mean_surprisal`, over the words that have tokens, and `oov`, the number of tokens
-    outside its vocabulary. to: the written file.
+    text: the scored text, of `words` words in `sentences` sentences and `items` items. unit: bits, nats or log10.
+    models: for each `run`, its name in the columns, `mean_surprisal`, over the words that have tokens, and `oov`, the
+    number of tokens outside its vocabulary. to: the written file.
     """
 
     text: str
+    words: int
     sentences: int
     items: int
     unit: str
@@ -65,20 +64,13 @@ class Surprisals(TableResult):
         return float(self.models[0]["mean_surprisal"])
 
     def heading(self) -> str:
-        """Return the text, its size and the mean surprisals."""
         means = ", ".join(f"{model['run']} {model['mean_surprisal']:.4f} {self.unit}" for model in self.models)
-        sizes = {"word": len(self.table), "sentence": self.sentences, "item": self.items}
+        sizes = {"word": self.words, "sentence": self.sentences, "item": self.items}
         size = ", ".join(f"{number:,} {what}{'s' * (number != 1)}" for what, number in sizes.items())
         return f"{self.text}: {size}\nmean surprisal: {means}"
 
     def table_text(self) -> str:
-        """Return the first rows in plain text."""
         return text_table(self.header, self.table[:10])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json."""
-        size = {"text": self.text, "words": len(self.table), "sentences": self.sentences, "items": self.items}
-        return size | {"unit": self.unit, "models": self.models, "to": self.to}
 
 
 def run(settings: Settings, session: Session) -> Surprisals:
@@ -184,7 +176,7 @@ def score_rows(
         means.append({"run": name, "mean_surprisal": mean, "oov": oov})
         _report(settings, model, scores[name], sentences, session)
     lines = [list(row) for row in zip(*table.values(), strict=True)]
-    about = settings.text, sentences, items, settings.unit, means, settings.to
+    about = settings.text, len(lines), sentences, items, settings.unit, means, settings.to
     result = Surprisals(*about, header=list(table), table=lines)
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result

@@ -18,8 +18,6 @@ from lmtool.session import Session, processes_started
 
 @dataclass(slots=True)
 class Settings(CountTrainingConfig, NetworkTrainingConfig):
-    """Settings of `lmtool train`, and what they allow."""
-
     makes: ClassVar[str] = "run"
 
     model: ModelConfig = MISSING

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool tree`."""
-
     data: DataConfig = MISSING
     tree: TreeConfig = MISSING
     run: str | None = None
@@ -63,7 +61,6 @@ class Result(BaseResult):
         return self.analysis.weighted_mean_depth
 
     def heading(self) -> str:
-        """Return the size of the tree, its depths and its build time."""
         a = self.analysis
         sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
         depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"

@@ -16,8 +16,6 @@ AROUND = 4  # number of words shown before and after
 
 @dataclass(slots=True)
 class Settings(ModelUserConfig):
-    """Settings of `lmtool unlikely`."""
-
     text: str = MISSING
     words: WordRule = MISSING
     top: int = setting(min=1)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
@@ -19,17 +18,12 @@ from lmtool.session import Session
 from lmtool.system.checksums import checksum_of, verify
 from lmtool.system.files import read_json, write_json
 
-if TYPE_CHECKING:
-    from lmtool.runs.run import Run
-
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
 
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool verify`."""
-
     paths: list[str] = setting(bare=True)
 
 
@@ -51,7 +45,6 @@ class Result(BaseResult):
     files: list[Row]
 
     def heading(self) -> str:
-        """Return the paths."""
         return ", ".join(self.paths)
 
     def _table(self) -> Table:
@@ -87,9 +80,9 @@ def run(settings: Settings, session: Session) -> Result:
 
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
-    """Return the files with checksums below the paths, each with its checksum in a run.json, if any; for a run also its
-    store, and for a mixture its members. Raises UserError for a path that does not exist.
-    """
+    """Return the files below the paths, of runs also their stores and members, with checksums from a run.json."""
+    from lmtool.runs.run import Run
+
     names: dict[str, Path] = {}  # by real path: a mixture names its members by absolute paths
     checksums: dict[str, str] = {}
     waiting = list(paths)
@@ -100,8 +93,10 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
             real = os.path.realpath(file)
             if real not in names and (path.is_file() or file.suffix in SUFFIXES):
                 names[real] = file
-                run = _run_of(file) if file.name == "run.json" else None
-                if run is not None:
+                if file.name != "run.json":
+                    continue
+                with suppress(UserError):  # a damaged one, which verifying it reports
+                    run = Run.open(file.parent)
                     for name, checksum in run.checksums.items():
                         of_run = os.path.realpath(run.folder / name)
                         names.setdefault(of_run, run.folder / name)
@@ -116,20 +111,8 @@ def _below(folder: Path) -> list[Path]:
     return [path for path in inside if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
 
 
-def _run_of(file: Path) -> Run | None:
-    """Return the run of a run.json; None if it is damaged, which verifying it reports."""
-    from lmtool.runs.run import Run
-
-    with suppress(UserError):
-        return Run.open(file.parent)
-    return None
-
-
 def verified(path: Path, checksum: str | None) -> tuple[int, str, str | None]:
-    """Read a file to its end and compare its checksums; return its bytes, its condition and the damage, if any.
-
-    checksum: the file's checksum in a run.json; None if it is not listed there.
-    """
+    """Read a file and compare its checksums, also that in a run.json; return its bytes, condition and damage."""
     size = path.stat().st_size if path.is_file() else 0
     try:
         if not verify(path):

@@ -27,9 +27,9 @@ TRAINING = "training"  # the only group without kinds
 class SettingType:
     """The type of a setting and its allowed values.
 
-    names: names of Python types, including `None` and `Any`; empty if unknown. values: the members of an enumeration.
-    item: the type of a list's items. fields: the settings of a dataclass, by name. words: the type in words.
-    annotation, rule: annotation and rule of the dataclass field.
+    names: names of Python types, including `None` and `Any`; empty if unknown. values: the members of an enumeration,
+    or the words that a text may be. item: the type of a list's items. fields: the settings of a dataclass, by name.
+    words: the type in words. annotation, rule: annotation and rule of the dataclass field.
     """
 
     names: frozenset[str] = frozenset()
@@ -82,10 +82,12 @@ class SettingType:
 def field_types(settings: type) -> dict[str, SettingType]:
     """Return the types and ranges of the settings of a dataclass, by name."""
     hints, rules = get_type_hints(settings), field_rules(settings)
-    return {
-        item.name: replace(hint_type(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
-        for item in dataclasses.fields(settings)
-    }
+    types = {}
+    for item in dataclasses.fields(settings):
+        type_, rule = hint_type(hints[item.name]), rules.get(item.name)
+        values = rule.words if rule is not None and type_.is_text else type_.values
+        types[item.name] = replace(type_, values=values, annotation=str(item.type), rule=rule)
+    return types
 
 
 def hint_type(hint: Any) -> SettingType:

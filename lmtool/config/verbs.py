@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, ClassVar
 
 from lmtool.config.data import LOWERCASE, WordRule, require_lowercase
@@ -19,6 +18,7 @@ PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
+SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -109,62 +109,18 @@ class MembersConfig(VerbConfig):
     device: str = setting(check=require_device)
 
 
-class MixMethod(Enum):
-    """The mixing method of an ensemble."""
-
-    linear = "linear"
-    classes = "classes"
-    log_linear = "log_linear"
-
-
-class CacheKind(Enum):
-    """The cache of an ensemble."""
-
-    unigram = "unigram"
-    neural = "neural"
-
-
-class FitOn(Enum):
-    """The data on which the weights of an ensemble are fitted."""
-
-    text = "text"
-    cloze = "cloze"
-
-
 @dataclass(slots=True)
 class MixtureConfig(MembersConfig):
     """Settings of how members are mixed."""
 
-    method: MixMethod = MISSING
+    method: str = setting(words=("linear", "classes", "log_linear"))
     fit_split: str = MISSING
-    fit_on: FitOn = MISSING
+    fit_on: str = setting(words=("text", "cloze"))
     fit_contexts: int = setting(min=100)
     weights: Any = setting(excludes=("method=classes",), why="it fits weights for each class", said=WEIGHTS)
-    cache: CacheKind | None = setting(needs=("method=linear",))
+    cache: str | None = setting(words=("unigram", "neural"), needs=("method=linear",))
     cache_size: int = setting(min=1)
     cache_theta: float | None = setting(min=0, needs=("cache=neural",))
-
-
-class Likeness(Enum):
-    """The similarity measure of two vectors."""
-
-    cosine = "cosine"
-    dot = "dot"
-
-
-class Vectors(Enum):
-    """The kind of a word's vector."""
-
-    embeddings = "embeddings"
-    output = "output"
-
-
-class MapKind(Enum):
-    """The projection of word vectors to two dimensions."""
-
-    pca = "pca"
-    tsne = "tsne"
-    none = "none"
 
 
 @dataclass

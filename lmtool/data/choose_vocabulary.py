@@ -76,8 +76,27 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
-    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text."""
-    return split_words(rules(read_text(text_file(path, "limit_vocabulary"))))
+    """Return the words of the file limit_vocabulary=, separated by white space. rules: of the data set's text.
+
+    Raises UserError if each line has a word and a number, as in Google's lists: the numbers would be words.
+    """
+    text = rules(read_text(text_file(path, "limit_vocabulary")))
+    rows = [row for line in text.split("\n") if (row := split_words(line))]
+    if rows and all(len(row) == 2 and sum(map(str.isdigit, row)) == 1 for row in rows):
+        what = "each line has a word and a number, as in Google's lists of words with counts"
+        raise UserError(f"limit_vocabulary={path}: {what}: give the words alone, e.g. the column that cut -f1 prints")
+    words = [word for row in rows for word in row]
+    _require_no_cells(words, f"limit_vocabulary={path}")
+    return words
+
+
+def _require_no_cells(words: list[str], where: str) -> None:
+    """Raise UserError if each word is several cells of a spreadsheet, whose separator would be a character of the
+    word.
+    """
+    mark = next((mark for mark in ",;" if len(words) > 1 and all(mark in word[1:-1] for word in words)), None)
+    if mark is not None:
+        raise UserError(f"{where}: each line has cells with {mark} between them: give words alone, one per line")
 
 
 def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = False) -> list[str]:
@@ -98,6 +117,7 @@ def read_word_list(path: str, rules: TextRules = UNCHANGED, *, chars: bool = Fal
         if word in line_of:
             raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
         line_of[word] = number
+    _require_no_cells(list(line_of), path)
     return list(line_of)
 
 

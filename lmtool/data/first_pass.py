@@ -191,8 +191,8 @@ def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
 def _hash_sentences(ids: Any) -> Any:
     """Return a 64-bit hash of each sentence that ends in `ids`.
 
-    The plain form is `hash(tuple(sentence))` (tests/data/test_shared_text.py ties them); here it is one pass over the
-    ids, with 8 bytes per sentence: the hashes of valid are held in memory; train is read in chunks.
+    The plain form is `hash(tuple(sentence))` (tests/data/test_several_sources.py ties them); here it is one pass
+    over the ids, with 8 bytes per sentence: the hashes of valid are held in memory; train is read in chunks.
     """
     hashes = np.empty(len(ids), np.uint64)
     count, value = 0, np.uint64(0)

@@ -38,7 +38,7 @@ class WordRows:
     unless the table has them.
     starts: int64 `[S + 1]`, the first row of each sentence, and W.
     item_starts: the same for each item.
-    warnings: on sentences that may not have been found.
+    warnings: on items that look like several texts, and on sentences that may not have been found.
     notes: how sentences were found.
     cells: the columns of a text table, verbatim.
     errors: the errors of rows whose faults were skipped.
@@ -113,7 +113,9 @@ def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> 
 
 
 def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
-    """Yield the words of a line, its number, and their spaces. marks: whether sentence ends within words cut them."""
+    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentence ends within
+    them.
+    """
     if not isinstance(line, str):
         yield from ((word, number, ("", "")) for word in line)
         return
@@ -138,7 +140,9 @@ def rows_of_table(
     cells: dict[str, list[str]] | None = None,
     faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
-    """Return the rows of a table with a word per row. Arguments: as in WordRows, others as in read_word_rows."""
+    """Return the rows of a table with a word per row. name: name of the table, for errors. spaces, cells: as in
+    WordRows. Other arguments and errors: as in read_word_rows.
+    """
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
         if column is not None and column not in list(columns):
@@ -181,7 +185,7 @@ def rows_of_table(
     others = {key: columns[key] for key in columns if key not in (word or WORD, sentence or SENTENCE, *keys)}
     whole = columns | {key: values for key, values in own.items() if key not in columns}
     found = WordRows(name, whole, words, starts, item_starts, cells=cells, spaces=spaces, errors=errors)
-    _require_one_text(found, keys, items, others)
+    found.warnings.extend(_several_texts(found, keys, items, others))
     if ends:
         _report_sentences(found, ends)
     return found
@@ -205,34 +209,55 @@ def _report_sentences(rows: WordRows, ends: list[str]) -> None:
         rows.warnings.append(f"{rows.name}: {of}, and count as in one: cut them, or {remedy}")
 
 
-def _require_one_text(
+def _several_texts(
     rows: WordRows, keys: list[str], items: list[tuple[Any, ...]], others: dict[str, list[Any]]
-) -> None:
-    """Raise UserError if another column divides an item into texts of similar words, such as its conditions.
-
-    keys: the columns of items `[W]`. others: the columns that are not of words, items or sentences.
+) -> list[str]:
+    """Return a warning if items look like several texts each: another column divides them into blocks of rows, or has
+    word numbers that restart within a sentence. keys: the columns of items `[W]`. others: the columns that are not of
+    words, items or sentences. Raises UserError if the texts are similar, like the conditions of an item.
     """
-    ends = set(rows.item_starts.tolist())
-    for key, values in others.items():
-        inner = set(_changes(values).tolist()) - ends
+    ends, warnings = set(rows.item_starts.tolist()), []
+    restarts = {key: _restarts(values, ends) for key, values in others.items()}
+    for key in sorted(others, key=lambda key: bool(restarts[key])):
+        inner = restarts[key] or set(_changes(others[key]).tolist()) - ends
         if not inner:
             continue
         named = f"{rows.name}, row {min(inner) + 1}: item {', '.join(map(str, items[min(inner)]))}"
-        remedy = f"item_column={','.join([*keys, key])}"
         alike = sum(rows.words[row] == rows.words[row - 1] for row in inner)
         if len(inner) > 1 and 2 * alike >= len(inner):  # item, condition or subject change from row to row
-            remedy = f"sort the table by it, and set {remedy}"
+            remedy = f"sort the table by it, and set item_column={','.join([*keys, key])}"
             raise UserError(f"{named} has each word in several rows, by column {key}: {remedy}")
         starts = sorted(inner | ends)
         blocks = [rows.words[first:last] for first, last in pairwise(starts)]
         pairs = [pair for start, *pair in zip(starts[1:], blocks, blocks[1:], strict=False) if start in inner]
-        size = sum(min(map(len, pair)) for pair in pairs)
-        # Blocks of single words are of values such as reading times and parts of speech.
-        if size >= 2 * len(pairs) and 2 * sum(_num_shared(*pair) for pair in pairs) >= size:
+        sizes = [min(map(len, pair)) for pair in pairs]
+        if sum(sizes) < 2 * len(pairs):  # values of single words, such as reading times and parts of speech
+            continue
+        remedy = f"item_column={','.join([*keys, 'COLUMN' if restarts[key] else key])}"
+        if 2 * sum(_in_common(*pair) for pair in pairs) >= sum(sizes):
             raise UserError(f"{named} is several texts of similar words, by column {key}: tell them apart by {remedy}")
+        doubtful = not inner <= set(rows.starts.tolist())  # a text begins within a sentence
+        if not restarts[key]:  # each item has the same values, each in one block; numbers are not sentence numbers
+            values = list(map(str, others[key]))
+            each_once = len(set(zip(items, values, strict=True))) == len(blocks) == len(set(values)) * (len(ends) - 1)
+            doubtful |= not all(isinstance(value, int) for value in others[key])
+            doubtful &= each_once and min(sizes) > 1
+        if doubtful:
+            warnings.append(f"{named} is read as one text, but column {key} divides it: if it is several, set {remedy}")
+    return warnings[:1]
 
 
-def _num_shared(one: list[str], other: list[str]) -> int:
+def _restarts(values: list[Any], ends: set[int]) -> set[int]:
+    """Return the rows where word numbers restart within an item, at 0 or 1; empty for other columns. ends: the first
+    rows of items, and W.
+    """
+    if not all(type(value) is int for value in values) or values[0] not in (0, 1) or max(values) < 2:
+        return set()
+    falls = {row for row in range(1, len(values)) if row in ends or values[row] <= values[row - 1]}
+    return falls - ends if all(values[row] == values[0] for row in falls) else set()
+
+
+def _in_common(one: list[str], other: list[str]) -> int:
     """Return the number of words that two texts have in common at their beginnings and ends."""
     sides = zip(one, other, strict=False), zip(reversed(one), reversed(other), strict=False)
     alike = sum(1 for side in sides for _ in takewhile(lambda pair: pair[0] == pair[1], side))
@@ -285,7 +310,9 @@ def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[in
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:
-    """Return the cells of a column as numbers, None for missing ones, if all others are numbers, else unchanged."""
+    """Return the cells of a column as numbers, None for missing ones, if all others are numbers; otherwise
+    unchanged.
+    """
     values = [cell.replace(",", ".") for cell in cells] if decimal_comma else cells
     given = [value for value in values if value not in MISSING]
     if not given or not all(map(NUMBER.fullmatch, given)):

@@ -66,7 +66,7 @@ def read_nbest(path: str, costs: str | None) -> NBest:
     lines = read_text(path).removesuffix("\n").split("\n")
     moses = BAR in lines[0]
     if moses and costs is not None:
-        raise UserError(f"nbest_costs={costs}: {path} has its scores in its own lines")
+        raise UserError(f"costs={costs}: {path} has its scores in its own lines")
     cost_of = {} if costs is None else _read_costs(costs)
     names: list[str] = []  # id of the list of each hypothesis
     total: list[float] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import CacheKind, FitOn, MixMethod, MixtureConfig
+from lmtool.config.verbs import MixtureConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import Vocabulary
@@ -93,22 +93,22 @@ def fit_mixture(
     log_prob: log-probabilities of the models on fit_split, `[M, N]`, if they are already known. say: prints how the
     weights were fitted. progress: whether to show bars.
     """
-    if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
+    if any(model.dynamic for model in models) and (config.method != "linear" or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
-    if config.method is MixMethod.log_linear:
+    if config.method == "log_linear":
         return _log_linear(config, models, corpus, say, progress)
     mixture: dict[str, Any] = {"method": "linear"}
     if config.cache is not None:
-        mixture["cache"] = {"kind": config.cache.value, "size": config.cache_size}
-    if config.cache is CacheKind.neural:
+        mixture["cache"] = {"kind": config.cache, "size": config.cache_size}
+    if config.cache == "neural":
         mixture["cache"] |= {"theta": config.cache_theta, "encoder": _encoder(models)}
-    fits_theta = config.cache is CacheKind.neural and config.cache_theta is None
+    fits_theta = config.cache == "neural" and config.cache_theta is None
     if config.weights is not None and not fits_theta:
         return FittedMixture(np.array(config.weights), mixture)
     split = _fit_text(config, corpus)
     if log_prob is None:
         log_prob = np.stack([model.score_text(split, progress=progress) for model in models])
-    if config.method is MixMethod.classes:
+    if config.method == "classes":
         return _classes(config, models, split, log_prob, say)
     return _linear(config, models, split, log_prob, mixture, say)
 
@@ -145,7 +145,7 @@ def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say,
     mixture = {"method": "log_linear"}
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture)
-    if config.fit_on is FitOn.cloze:
+    if config.fit_on == "cloze":
         chunks, count, unit = *_question_chunks(config, models, corpus), "questions"
     else:
         chunks, count, unit = *_text_chunks(config, models, corpus, progress), "contexts"
@@ -204,14 +204,14 @@ def _linear(
         weights = fit_weights(both).weights if config.weights is None else np.array(config.weights)
         return float(mix(both, weights).mean())
 
-    if config.cache is CacheKind.neural:
+    if config.cache == "neural":
         hidden = models[mixture["cache"]["encoder"]].hidden_text(split, 0, split.tokens)
         if config.cache_theta is None:
             theta = result["theta"] = _best_theta(hidden, split, config.cache_size, likelihood)
             mixture["cache"]["theta"] = theta
             say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
         log_prob = with_cache(neural_cache(hidden, split.ids, config.cache_size, [mixture["cache"]["theta"]])[0])
-    elif config.cache is CacheKind.unigram:
+    elif config.cache == "unigram":
         log_prob = with_cache(UnigramCache(config.cache_size).log_prob(split))
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture, result)

@@ -28,4 +28,18 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lmtool.neural.encoders.base": "Encoder",
+        "lmtool.neural.optimizers.base": "clip_gradients",
+        "lmtool.neural.optimizers.rows": "RowAdagrad RowAdam RowSGD",
+        "lmtool.neural.outputs.adaptive": "AdaptiveSoftmax",
+        "lmtool.neural.outputs.base": "OutputLayer",
+        "lmtool.neural.outputs.classes": "ClassSoftmax",
+        "lmtool.neural.outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
+        "lmtool.neural.outputs.nce": "NCELoss",
+        "lmtool.neural.outputs.sampled": "SampledSoftmax",
+        "lmtool.neural.outputs.softmax": "FullSoftmax",
+    },
+)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.training import Precision
-from lmtool.config.verbs import Likeness
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -276,7 +275,7 @@ class NeuralModel(nn.Module, LanguageModel):
         return found
 
 
-def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
+def nearest(vectors: Rows, word: int, top: int, by: str) -> tuple[IntArray, FloatArray]:
     """Return at most `top` words most similar to a word by vectors `[W, D]`, most similar first, and the similarities.
 
     A vector of length 0 has cosine 0 with all others. Raises ValueError for a word without a vector and a top below 1.
@@ -285,7 +284,7 @@ def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray,
         wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
         raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
     similarity = (vectors @ vectors[word]).astype(np.float64)
-    if by is Likeness.cosine:
+    if by == "cosine":
         lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
         product = lengths * lengths[word]
         similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmtool.config.verbs import MapKind
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots.word_pictures import map_figure
@@ -18,7 +17,7 @@ from lmtool.trees.analysis import DrawnNode, top_of
 MIN_WORDS = 3  # minimum number of words of a map
 
 
-def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int) -> Section:
+def word_maps(entries: Sequence[Entry], kind: str, words: int | list[str], seed: int) -> Section:
     """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words."""
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.load import load
@@ -48,10 +47,10 @@ def word_maps(entries: Sequence[Entry], kind: MapKind, words: int | list[str], s
     return section
 
 
-def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int) -> Picture:
+def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: str, seed: int) -> Picture:
     if not np.isfinite(vectors).all():
         raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or set map=none")
-    if kind is MapKind.tsne and len(shown) > MIN_WORDS:
+    if kind == "tsne" and len(shown) > MIN_WORDS:
         points, labels = tsne(vectors, seed), None
         how = "t-SNE: words close to each other are similar; distances between groups mean little."
     else:

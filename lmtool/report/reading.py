@@ -1,48 +1,133 @@
-"""Read the results in the folders of a report; a UserError names a damaged file."""
+"""Find the folders that a report shows, and read their results; a UserError names a damaged file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import cast
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.options import settings_class
-from lmtool.errors import UserError
+from lmtool.errors import UserError, escape_controls
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-from lmtool.report.find import Kind, ReportFolder
-from lmtool.results.base import of_json
-from lmtool.results.summary import Summary, read_summary
-from lmtool.runs.run import RATES, SPLITS, RangeTest, Run
+from lmtool.results.base import Summary, of_json, read_summary
+from lmtool.runs.run import RATES, SPLITS, RangeTest, Run, has_state
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 
-REMEDY = "make it again"
+MAX_DEPTH = 3  # maximum depth of folders in the search
+
+
+class Kind(Enum):
+    """The kind of content of a folder."""
+
+    run = "run"  # written by train or ensemble
+    scores = "scores"  # written by eval, or by ensemble for scores
+    sweep = "sweep"
+    compare = "compare"
+    tree = "tree"
+    rates = "rates"
+    unfinished = "unfinished"  # training
+
+
+KINDS = {  # by a file in the folder; the first file that exists decides
+    "run.json": Kind.run,
+    "sweep.csv": Kind.sweep,
+    RATES: Kind.rates,
+    "compare.csv": Kind.compare,
+    SCORES_FILE: Kind.scores,
+    "cloze.csv": Kind.scores,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """How confidence intervals are computed. block: mean number of sentences (tokens in text without sentences) drawn
-    together; `auto`: measured from the text; `sentence`: single sentences.
-    """
+class ReportFolder:
+    """A folder with something to show. name: short and unique. sweep: the folder of its sweep, if it is a job."""
 
-    resamples: int
-    seed: int
-    block: int | str
+    folder: Path
+    kind: Kind
+    name: str = ""
+    sweep: Path | None = None
+
+
+def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]:
+    """Return the folders with something to show in or below `paths`, and those of unfinished trainings."""
+    found: dict[Path, ReportFolder] = {}
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"no folder {path}: name runs, sweeps, or folders that hold them")
+        if not path.is_dir():
+            raise UserError(f"{path} is a file: name the folder that it is in")
+        below = list(_within(path, MAX_DEPTH))
+        if not below:
+            raise UserError(f"nothing to show in {path}: no run, evaluation, sweep, comparison, tree or range test")
+        for item in below:
+            found.setdefault(item.folder.resolve(), item)
+    folders = [item for item in found.values() if item.kind is not Kind.unfinished]
+    unfinished = [item.folder for item in found.values() if item.kind is Kind.unfinished]
+    if not folders:
+        names = ", ".join(map(str, unfinished))
+        raise UserError(f"{names}: not finished; resume with lmtool train resume=PATH, or name another run")
+    # The number of a job is meaningless without its sweep.
+    parts = [1 + (item.sweep is not None) for item in folders]
+    named = short_names([item.folder.resolve() for item in folders], parts)
+    return [replace(item, name=name) for item, name in zip(folders, named, strict=True)], unfinished
+
+
+def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[ReportFolder]:
+    kind = kind_of(folder)
+    if kind is not None:
+        yield ReportFolder(folder, kind, sweep=sweep)
+    if deeper and kind in (None, Kind.sweep):
+        inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        for path in sorted(inner, key=_in_order):
+            yield from _within(path, deeper - 1, folder if kind else sweep)
+
+
+def _in_order(path: Path) -> tuple[int, str]:
+    """Return the sort key: jobs by their numbers, other folders by their names."""
+    return (int(path.name) if path.name.isdecimal() else -1, path.name)
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """Return the kind of a folder, by its files; None if it has nothing that a report shows."""
+    for name, kind in KINDS.items():
+        if (folder / name).exists():
+            return kind
+    file = folder / "result.json"
+    try:
+        if file.exists() and '"weighted_mean_depth"' in file.read_text(encoding="utf-8", errors="replace"):
+            return Kind.tree
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from error
+    return Kind.unfinished if has_state(folder) else None
+
+
+def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) -> list[str]:
+    """Return the shortest unique end of each path, with at least this many parts; equal paths have equal names."""
+    lengths = list(at_least or [1] * len(paths))
+    while True:
+        names = [escape_controls("/".join(path.parts[-length:])) for path, length in zip(paths, lengths, strict=True)]
+        ambiguous = {
+            name for name in names if len({path for path, other in zip(paths, names, strict=True) if other == name}) > 1
+        }
+        if not ambiguous:
+            return names
+        lengths = [length + (name in ambiguous) for length, name in zip(lengths, names, strict=True)]
+
+
+REMEDY = "make it again"
 
 
 @dataclass
 class Entry(Summary):
     """The results of a run or of an evaluation of a run.
 
-    model: a short description of the model.
-    data: name of the data set.
-    interval: 95 % confidence interval of the perplexity.
-    text: fingerprint of the scored tokens.
-    tokens: their number.
+    model: a short description. interval: 95 % confidence interval of the perplexity. text: fingerprint of the tokens.
     """
 
     source: ReportFolder
@@ -102,8 +187,8 @@ def text_name(entries: Sequence[Entry]) -> str:
     return ", ".join(filter(None, (entry.data, entry.split, unit)))
 
 
-def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
-    """Read a run or an evaluation. name: its name in the report."""
+def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, block: int | str) -> Entry:
+    """Read a run or an evaluation. name: its name in the report. resamples, seed, block: as in ResamplingConfig."""
     there = (source.folder / "result.json").exists()
     entry = Entry(source, name, **vars(read_summary(source.folder, REMEDY) if there else Summary()))
     if entry.metric == "valid_perplexity":
@@ -121,28 +206,19 @@ def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
         entry.model = f"mixture of {len(entry.result['members'])} scores"
     entry.model += ", dynamic" * entry.dynamic
     if (source.folder / SCORES_FILE).exists():
-        _take_scores(entry, TokenScores.open(source.folder / SCORES_FILE), bootstrap)
+        scores = TokenScores.open(source.folder / SCORES_FILE)
+        if scores.split != entry.split:
+            raise UserError(f"{source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REMEDY}")
+        entry.normalized = scores.normalized
+        entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
+        if scores.normalized:
+            offsets, drawn, _ = resampled_units(scores.tokens.offsets, block)
+            entry.interval = perplexity_interval(scores.log_prob, offsets, resamples=resamples, seed=seed, block=drawn)
     return entry
 
 
-def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> None:
-    if scores.split != entry.split:
-        raise UserError(f"{entry.source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REMEDY}")
-    entry.normalized = scores.normalized
-    entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
-    if scores.normalized:
-        offsets, block, _ = resampled_units(scores.tokens.offsets, bootstrap.block)
-        entry.interval = perplexity_interval(
-            scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed, block=block
-        )
-
-
 def model_name(run: Run) -> str:
-    """Return a short description of a run's model: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3,
-    log-linear.
-
-    Options appear under the names by which they were chosen, e.g. gru, a preset of lstm.
-    """
+    """Return a run's model in short: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear."""
     config = run.config
     if run.kind == "ensemble":
         forms = {"classes": ", by class of context", "log_linear": ", log-linear"}
@@ -163,7 +239,6 @@ def model_name(run: Run) -> str:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    """Read a learning-rate range test."""
     saved = read_json(folder / RATES, REMEDY, schemas.RATES)
     test = of_json(RangeTest, saved)
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,9 @@ from lmtool.plots.charts import (
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.style import perplexity_text, top_of
 from lmtool.plots.word_pictures import tree_figure
-from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.page import Picture, Section, Table
-from lmtool.report.reading import REMEDY, Entry, read_rates, text_name
-from lmtool.results.base import CONTEXTS, of_json
+from lmtool.report.reading import REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
+from lmtool.results.base import CONTEXTS, of_json, table_of
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
@@ -39,7 +39,6 @@ INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
 METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
-COMPARED = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomization)"]
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -69,7 +68,6 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
-    """Return the cells of a run or evaluation by column."""
     cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
     low, high = entry.interval or (None, None)
     return {
@@ -133,20 +131,20 @@ def comparison(source: ReportFolder) -> Section:
     result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, split = Section(f"Comparison: {source.name}"), result["split"]
     members = [of_json(Compared, member) for member in result["members"]]
-    table, dots = Table(COMPARED, title=split), []
     runs = short_names([Path(member.run) for member in members])
+    members = [replace(member, run=run) for run, member in zip(runs, members, strict=True)]
+    header, lines = table_of(members)
+    table, dots = Table(header, title=split), []
     section.parts.append(table)
-    for run, member in zip(runs, members, strict=True):
-        name, difference = run + ", sum unknown" * (member.normalized is None), member.difference
-        low, high = member.from_, member.to
-        tests = member.p_bootstrap, member.p_randomization
-        cells: list[Cell] = [name, member.perplexity, difference, low, high, *tests]
-        (table.rows if member.normalized else table.unnormalized).append(cells)
+    for member, (_, *cells) in zip(members, lines, strict=True):
+        difference, low, high = member.difference, member.from_, member.to
+        (table.rows if member.normalized else table.unnormalized).append([member.label, *cells])
         if difference is not None and low is not None and high is not None and member.normalized:
-            dots.append(Dot(name, difference, f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}"), (low, high)))
+            shown = f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}")
+            dots.append(Dot(member.label, difference, shown, (low, high)))
     if any(member.difference is not None and member.from_ is None for member in members):
         section.parts.append(f"{split}: too few {result.get('unit', 'sentences')} to tell.")
-    section.parts += fitted_note({run: member.fitted for run, member in zip(runs, members, strict=True)}, split)
+    section.parts += fitted_note({member.run: member.fitted for member in members}, split)
     if dots:
         caption = f"Differences of perplexity from {runs[0]} on {split}, "
         caption += "with 95 % confidence intervals by the paired bootstrap."
@@ -156,9 +154,7 @@ def comparison(source: ReportFolder) -> Section:
 
 
 def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
-    """Return the section of a sweep: a chart of its metric by its settings for each split, and its table. The chart
-    leaves out jobs without a finite metric, and, if other jobs remain, jobs of models whose scores do not sum to one.
-    """
+    """Return the section of a sweep: its table, and for each split a chart of comparable metrics by setting."""
     section, metric = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
     finite = [row for row in rows if row.metric in (metric, None) and row.value is not None and row.value < math.inf]
@@ -218,7 +214,6 @@ def curves(entries: Sequence[Entry]) -> Section:
 
 
 def weights(entries: Sequence[Entry]) -> Section:
-    """Return the section of the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
         members = short_names([Path(member["run"]) for member in entry.result["members"]])
@@ -248,7 +243,6 @@ def _place(saved: Any) -> DrawnNode:
 
 
 def range_tests(folders: Sequence[ReportFolder]) -> Section:
-    """Return the section of learning-rate range tests: losses by learning rate."""
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)

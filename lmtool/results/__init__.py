@@ -18,4 +18,11 @@ if TYPE_CHECKING:
     from lmtool.results.scores import ScoredTexts as ScoredTexts
 
 # Imported on first use: help pages import the results of a verb, and must not wait for OmegaConf.
-__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lmtool.results.base": "NOT_COMPARABLE SUM_UNKNOWN Result Written sizes_text",
+        "lmtool.results.runs": "MixedRun RateTest SweepTable TrainedRun",
+        "lmtool.results.scores": "Evaluation ScoredTexts",
+    },
+)

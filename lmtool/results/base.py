@@ -1,7 +1,7 @@
 """Base classes of all results.
 
-A result is a dataclass. A field that is printed declares its heading once, by `figure`; the printed text, HTML for
-notebooks, pandas and result.json derive from the fields.
+A result is a dataclass. A field that is printed declares its heading, unit and digits once, by `figure`; the printed
+text, Markdown, LaTeX, HTML for notebooks, pandas and result.json derive from the fields.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from lmtool.errors import UserError
-from lmtool.system.terminal import Cell, cell_text, html_table, text_table
+from lmtool.system.files import read_json
+from lmtool.system.schemas import RESULT
+from lmtool.system.terminal import Cell, cell_text, html_table, latex_table, markdown_table, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -24,13 +26,37 @@ SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its 
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
+METRICS = ("valid_perplexity", "perplexity")
+CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored
 T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
-def figure(heading: str) -> dict[str, str]:
-    """Return the metadata of a field that is printed under a heading: before a figure, or above a column."""
-    return {"heading": heading}
+class Figure(NamedTuple):
+    """How a field is printed. heading: before a figure, or above a column. unit: what follows the value; a share is
+    printed in %. digits: number of decimals; None: those of cell_text.
+    """
+
+    heading: str
+    unit: str = ""
+    digits: int | None = None
+
+    def cell(self, value: Any) -> Cell:
+        """Return a value as it is printed."""
+        if self.unit == "%" and value is not None:
+            return f"{100 * value:.4g} %"
+        cell: Cell = value if self.digits is None or value is None else round(value, self.digits or None)
+        return f"{cell_text(cell)} {self.unit}" if self.unit and cell is not None else cell
+
+
+def figure(heading: str, **about: Any) -> dict[str, Figure]:
+    """Return the metadata of a field that is printed. about: unit and digits, as in Figure."""
+    return {"figure": Figure(heading, **about)}
+
+
+def figures_of(kind: Any) -> dict[str, Figure]:
+    """Return how the fields of a dataclass are printed: those that say it."""
+    return {each.name: each.metadata["figure"] for each in fields(kind) if "figure" in each.metadata}
 
 
 def as_json(value: Any) -> Any:
@@ -60,10 +86,7 @@ def _entries(value: Any) -> dict[str, Any]:
 
 
 def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
-    """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf.
-
-    Raises TypeError if one of its fields is missing, has no default, and is not among the others.
-    """
+    """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf."""
     values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
     known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}
     return kind(**known | others)
@@ -73,9 +96,9 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
     """Return the header and the lines of rows, dataclasses of one type. The columns are the fields with headings or, if
     no field has a heading, all fields under their names.
     """
-    columns = {each.name: str(each.metadata.get("heading", "")) for each in fields(rows[0])} if rows else {}
-    columns = {name: heading for name, heading in columns.items() if heading} or {name: name for name in columns}
-    return list(columns.values()), [[getattr(row, name) for name in columns] for row in rows]
+    columns = figures_of(rows[0]) or {each.name: Figure(each.name) for each in fields(rows[0])} if rows else {}
+    cells = [[column.cell(getattr(row, name)) for name, column in columns.items()] for row in rows]
+    return [column.heading for column in columns.values()], cells
 
 
 @dataclass(repr=False, kw_only=True)
@@ -124,6 +147,14 @@ class Result:
         """Return the table as a DataFrame. Raises UserError if pandas is not installed."""
         return frame(self.rows)
 
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        return markdown_table(*self._table())
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+        return latex_table(*self._table())
+
     def __repr__(self) -> str:
         return "\n".join(filter(None, [self.heading(), self.table_text(), *(f"note: {note}" for note in self.notes)]))
 
@@ -152,13 +183,12 @@ class Figures(Result):
 
     def _figures(self) -> list[tuple[str, Cell]]:
         """Return the names and values of the printed fields: those that have a heading and are not None."""
-        declared = [(each.metadata.get("heading"), self._cell(each.name)) for each in fields(self)]
-        return [(name, value) for name, value in declared if name is not None and value is not None]
+        cells = [(each.heading, each.cell(self._cell(name))) for name, each in figures_of(self).items()]
+        return [(heading, cell) for heading, cell in cells if cell is not None]
 
-    def _cell(self, name: str) -> Cell:
-        """Return the value of a field as it is printed; None if it is not printed."""
-        value: Cell = vars(self).get(name)
-        return value
+    def _cell(self, name: str) -> Any:
+        """Return the value of a field that is printed; None if it is not printed."""
+        return vars(self).get(name)
 
     def table_text(self) -> str:
         """Return the names and values of all figures, one per line."""
@@ -192,3 +222,45 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
 def sizes_text(sizes: Sequence[int]) -> str:
     """Return the number of n-grams of each order as text, one line per order."""
     return "\n".join(["order  n-grams", *(f"{order:5}  {count:,}" for order, count in enumerate(sizes, start=1))])
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """The entries of a result.json that say how good a model is, with inf where JSON has null.
+
+    metric: name of the figure by which models are compared; None if result.json has none of METRICS and CLOZE_METRIC.
+    perplexity: perplexity on the scored split; on valid for a training.
+    cloze: results of the cloze questions.
+    normalized: whether the scores sum to one, None if unknown.
+    tied: whether a network's output vectors are its embeddings.
+    result: all entries, as they are saved.
+    """
+
+    metric: str | None = None
+    perplexity: float | None = None
+    split: str = ""
+    perplexity_per_word: float | None = None
+    bits_per_character: float | None = None
+    seconds: float | None = None
+    parameters: int | None = None
+    cloze: dict[str, float] = field(default_factory=dict)
+    normalized: bool | None = True
+    tied: bool | None = None
+    dynamic: bool = False
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def of_metric(self) -> float | None:
+        """Return the value of the metric."""
+        return self.cloze.get("perplexity") if self.metric == CLOZE_METRIC else self.perplexity
+
+
+def read_summary(folder: Path, remedy: str) -> Summary:
+    """Read the result.json of a folder. Raises UserError, ending with `remedy`, if it is damaged or missing."""
+    saved = read_json(folder / "result.json", remedy, RESULT)
+    known = {each.name: saved[each.name] for each in fields(Summary) if saved.get(each.name) is not None}
+    known |= {"normalized": saved["normalized"]} if "normalized" in saved else {}
+    cloze = {key: inf if value is None else value for key, value in known.pop("cloze", {}).items()}
+    metric = next((name for name in METRICS if name in saved), CLOZE_METRIC if cloze else None)
+    if metric in saved:
+        known["perplexity"] = inf if saved[metric] is None else float(saved[metric])
+    return Summary(**known | {"metric": metric, "cloze": cloze, "result": saved})

@@ -61,13 +61,13 @@ class TrainedRun(RunResult):
 
     measure = "valid_perplexity"
 
-    valid_perplexity: float = math.nan
-    parameters: int
+    valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
+    parameters: int = field(metadata=figure("parameters"))
     ngrams: list[int] | None = None
     examples: int
-    examples_per_second: float
-    epochs: float
-    seconds: float
+    examples_per_second: float = field(metadata=figure("examples per second", digits=0))
+    epochs: float = field(metadata=figure("epochs"))
+    seconds: float = field(metadata=figure("seconds"))
     options: dict[str, str]
     normalized: bool = True
     counting_seconds: float | None = None
@@ -89,9 +89,7 @@ class TrainedRun(RunResult):
         return read_json_lines(path, "train it again", schemas.METRICS) if path.is_file() else []
 
     def plot(self) -> Figure:
-        """Draw perplexity, accuracy and learning rate over the epochs; notebooks show the figure, and `savefig` writes
-        it. Raises UserError for a count-based model, which has no epochs, and without matplotlib.
-        """
+        """Draw perplexity, accuracy and learning rate over the epochs. Raises UserError for a count-based model."""
         if not can_plot():
             raise UserError('plot needs matplotlib: pip install "lmtool[plots]"; .history has the numbers')
         from lmtool.plots.curves import read_history, training_curves
@@ -109,15 +107,11 @@ class TrainedRun(RunResult):
         return f"{valid}{self.parameters:,} {unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
-        """Return the folder and the options."""
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def _table(self) -> Table:
-        unit = "parameters" if self.ngrams is None else "n-grams"
-        header = ["valid perplexity", unit, "epochs", "examples per second", "seconds"]
-        return header, [
-            [self.valid_perplexity, self.parameters, self.epochs, round(self.examples_per_second), self.seconds]
-        ]
+        header, rows = table_of([self])
+        return [name if self.ngrams is None else name.replace("parameters", "n-grams") for name in header], rows
 
 
 @dataclass(repr=False)
@@ -181,7 +175,6 @@ class MixedRun(RunResult):
 
     @property
     def metric(self) -> float | None:
-        """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
         cloze = self.evaluation.cloze
         return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
 

@@ -73,7 +73,7 @@ class Evaluation(Figures):
     log_prob: float = field(init=False)
     accuracy: float | None = field(metadata=figure("accuracy"), default=None)
     seconds: float = field(init=False)
-    tokens_per_second: float = field(metadata=figure("tokens per second"), init=False)
+    tokens_per_second: float = field(metadata=figure("tokens per second", digits=0), init=False)
     cloze: dict[str, float] | None = field(metadata=figure("cloze questions"), default=None)
     log_z: dict[str, float] | None = field(metadata=figure("log Z of the scores"), default=None)
     across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
@@ -84,9 +84,7 @@ class Evaluation(Figures):
     def of(
         cls, run: str, scores: TokenScores, *, seconds: float = 0.0, characters: int | None = None, **known: Any
     ) -> Evaluation:
-        """Return the evaluation of scores. characters: number of characters of the text; None: as saved with the
-        scores. known: values of other fields.
-        """
+        """Return the evaluation of scores. characters: of the text; None: as in the scores. known: other fields."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
@@ -141,10 +139,7 @@ class Evaluation(Figures):
         return self.scores if self.scores is not None else self.__getattr__("tokens")
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov.
-
-        Raises UserError if pandas is not installed.
-        """
+        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob_nats, oov."""
         import numpy as np
 
         sentences = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets)).tolist()
@@ -171,7 +166,7 @@ class Evaluation(Figures):
                 rows += [(name, known[key]) for name, key in OF_CLOZE.items() if key in known]
         return rows
 
-    def _cell(self, name: str) -> Cell:
+    def _cell(self, name: str) -> Any:
         match name:
             case "bits_per_token" | "perplexity_per_word" if self.scores and self.words_and_ends == self.tokens:
                 return None  # tokens are words
@@ -179,8 +174,6 @@ class Evaluation(Figures):
                 return None
             case "oov" if self.scores and self.oov is None:
                 return "unknown"
-            case "tokens_per_second" if self.scores:
-                return round(self.tokens_per_second)
             case "cloze":
                 return int(self.cloze["questions"]) if self.cloze else None
             case "log_z":
@@ -253,19 +246,18 @@ class ScoredTexts(Figures):
     log_prob: float = 0.0
     seconds: float = 0.0
     across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
-    tokens_per_second: float | None = field(metadata=figure("tokens per second"), default=None)
+    tokens_per_second: float | None = field(metadata=figure("tokens per second", digits=0), default=None)
     resumed: int = 0
     buckets: list[tuple[str, float | None, int, float]] = field(metadata=figure("bucket"), default_factory=list)
     kept: int | None = field(metadata=figure("kept"), default=None)
     max_perplexity: float | None = field(metadata=figure("  at most"), default=None)
     min_perplexity: float | None = field(metadata=figure("  at least"), default=None)
-    max_oov: float | None = field(metadata=figure("OOVs at most"), default=None)
+    max_oov: float | None = field(metadata=figure("OOVs at most", unit="%"), default=None)
     target: str | None = None
     to: Path | None = None
     filter: Path | None = None
 
     def heading(self) -> str:
-        """Return the runs and the text."""
         return f"run {self.run}{f', out {self.run_out}' if self.run_out else ''} on {self.text}"
 
     def _figures(self) -> list[tuple[str, Cell]]:
@@ -279,14 +271,10 @@ class ScoredTexts(Figures):
                 rows.append(("n-grams" if heading == "tokens" and self.target is not None else heading, value))
         return rows
 
-    def _cell(self, name: str) -> Cell:
+    def _cell(self, name: str) -> Any:
         match name:
             case "oov" if self.target is not None:
                 return None
             case "across_sentences":
                 return CONTEXTS.get(self.across_sentences)
-            case "tokens_per_second":
-                return round(self.tokens_per_second) if self.tokens_per_second else None
-            case "max_oov":
-                return None if self.max_oov is None else f"{100 * self.max_oov:.4g} %"
         return super()._cell(name)

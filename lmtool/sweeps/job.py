@@ -18,7 +18,7 @@ from typing import Any
 from lmtool import session
 from lmtool.config.request import Request, find_first_change
 from lmtool.errors import UserError, first_line
-from lmtool.results.summary import read_summary
+from lmtool.results.base import read_summary
 from lmtool.runs.run import Run
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
@@ -70,10 +70,7 @@ def _run_unless_done(run: Callable[[Request, Path], float | None], request: Requ
 
 
 def is_first_of_equals(request: Request, sweep: Path, number: int) -> bool:
-    """Return whether no other job of a sweep has the same request, of which only the first to ask is run.
-
-    Jobs are equal if they differ in settings that their options lack.
-    """
+    """Return whether a job is the first to ask of those with the same request, which is the one that is run."""
     name = hashlib.sha256(json.dumps(request.as_json(), sort_keys=True).encode()).hexdigest()[:32]
     path = sweep / ".jobs" / name
     path.parent.mkdir(exist_ok=True)
@@ -109,7 +106,6 @@ def _run_and_record(
 
 
 def _resources_used(start: float) -> Record:
-    """Return a job's time, threads and GPUs."""
     devices = os.environ.get(session.DEVICES_VAR)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
@@ -138,9 +134,7 @@ def job_folders(sweep: Path) -> Iterator[Path]:
 
 
 def has_begun(folder: Path) -> bool:
-    """Return whether a job got further than a mistake in its settings: its record says anything else, or its command
-    has written a file besides the records and logs that each job has.
-    """
+    """Return whether a job got further than a mistake in its settings, by its record and the files in its folder."""
     with suppress(UserError):  # a damaged record
         if (read_record(folder) or {"code": 2}).get("code") == 2:
             return any(not path.name.startswith((".", "job")) and path.suffix != ".log" for path in folder.iterdir())
@@ -156,10 +150,7 @@ def read_record(folder: Path, name: str = STATUS) -> Record | None:
 
 
 def finished_record(folder: Path, record: Record | None) -> Record | None:
-    """Return the record of a finished job whose files are readable, or None if the job must be run.
-
-    A job killed between writing its last file and its record is finished too.
-    """
+    """Return the record of a finished job whose files are readable, also if it was killed before the record."""
     if record is None or record["status"] not in ("done", "running"):
         return None
     contents: dict[str, Any] = {}

@@ -33,10 +33,7 @@ def require_plugins(hydra: Any) -> None:
 
 
 def require_launcher(launcher: Mapping[str, Any]) -> None:
-    """Raise UserError for SLURM's launcher if SLURM is not installed, and for joblib's if semaphores are unavailable.
-
-    launcher: Hydra's settings of it, as in the other functions.
-    """
+    """Raise UserError for SLURM's launcher without SLURM, and for joblib's if semaphores are unavailable."""
     target = str(launcher.get("_target_", ""))
     if target.endswith("SlurmLauncher") and shutil.which("sbatch") is None:
         raise UserError(

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
-from lmtool.config.rules import format_value
 from lmtool.errors import UserError, escape_unprintable
-from lmtool.results.summary import METRICS, Summary, read_summary
+from lmtool.results.base import METRICS, Summary, read_summary
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
@@ -31,10 +30,7 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 @dataclass
 class Row(Summary):
-    """The outcome of a job.
-
-    value: that of the metric; None for a failed job. code: the exit code that its command would have.
-    """
+    """The outcome of a job. value: that of the metric; None for a failed job. code: the exit code of its command."""
 
     job: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -58,11 +54,6 @@ def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
         return not row.normalized, row.value is None, splits.index(row.split), row.value or 0.0
 
     return sorted(rows, key=rank)
-
-
-def format_settings(row: Row) -> Row:
-    """Return a job with its settings as they are written on the command line."""
-    return replace(row, settings={key: format_value(value) for key, value in row.settings.items()})
 
 
 def _read_job(folder: Path, job: str) -> list[Row]:
@@ -107,8 +98,7 @@ def exit_code(rows: list[Row]) -> int:
 def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status.
 
-    If model.tied=null ties some networks and not others, also whether each is tied, and its number of weights. swept:
-    settings whose several values were tried, which are shown even if all jobs got the same one.
+    swept: settings whose several values were tried, which are shown even if all jobs got the same one.
     """
     varied, metric = varied_settings(rows, swept), common_metric(rows)
     columns: dict[str, list[Cell]] = {"job": [row.job for row in rows]}
@@ -129,9 +119,7 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
 
 
 def seeds_table(rows: list[Row]) -> Table | None:
-    """Return the seed count, mean and standard deviation (n - 1) of the metric, best mean first; None if no rows differ
-    only in the seed. Jobs without a metric do not count.
-    """
+    """Return count, mean and standard deviation (n - 1) of the metric over seeds, best first, if there are several."""
     apart = not all(row.normalized for row in rows)
     varied = [key for key in varied_settings(rows) if key != SEED]
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -162,11 +150,6 @@ def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[st
     keys = dict.fromkeys(key for row in rows for key in row.settings)
     known = [row.settings for row in rows if row.settings]  # a damaged record has none
     return [key for key in keys if key in swept or len({settings.get(key) for settings in known}) > 1]
-
-
-def has_left_out_settings(rows: Sequence[Row]) -> bool:
-    """Return whether a job lacks a setting of another, as its options do not have it."""
-    return len({frozenset(row.settings) for row in rows if row.settings}) > 1
 
 
 def common_metric(rows: Sequence[Row]) -> str:

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from hydra.core.override_parser.types import Glob
@@ -18,14 +19,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmtool import session
 from lmtool.config.grammar import parse_value, sweep_values
-from lmtool.config.request import Request
-from lmtool.config.rules import require
+from lmtool.config.request import Request, find_first_change
+from lmtool.config.rules import format_value, require
 from lmtool.errors import UserError, escape_controls, first_line
-from lmtool.sweeps import launchers, restart, result_table
+from lmtool.sweeps import launchers, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished_record, has_begun, job_folders, read_record
 from lmtool.system import parallel
+from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
+from lmtool.system.schemas import ASKED
 
+SWEEP = "sweep.json"
+# Settings of Hydra that determine the jobs of a sweep, and those of them that do not.
+DETERMINING = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
+NEUTRAL = ("hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 # Settings of sweepers and launchers that their plugins do not check.
 NUMBERS = ("sweeper.n_trials", "sweeper.n_jobs", "sweeper.max_batch_size", "launcher.n_jobs", "launcher.timeout_min")
 
@@ -34,12 +41,9 @@ class Sweep:
     """The sweep of one command line: its folder, locked for this process, and what its tables need."""
 
     def __init__(self, request: Request, hydra: DictConfig, until_end: ExitStack) -> None:
-        """Begin a sweep. hydra: its composed settings. until_end: what is closed at its end.
-
-        Raises UserError for values that its sweeper cannot try, and if another process or sweep uses the folder.
-        """
+        """Begin a sweep. hydra: its composed settings. until_end: what is closed at its end."""
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
-        self.swept, is_grid = _count_values(request, hydra), restart.is_grid(hydra)
+        self.swept = _count_values(request, hydra)
         launchers.require_plugins(hydra)
         launchers.require_launcher(self.launcher)
         for name in NUMBERS:
@@ -52,16 +56,16 @@ class Sweep:
         if not any(map(has_begun, job_folders(self.folder))):  # the sweep before had only mistakes in its settings
             for job in job_folders(self.folder):
                 (job / STATUS).unlink(missing_ok=True)
-        restart.require_same_sweep(self.folder, request, hydra)
-        restart.require_storage(hydra)
+        _require_same_sweep(self.folder, request, hydra)
+        _require_storage(hydra)
         self.finished_before = 0  # jobs that are not run again
         for job in job_folders(self.folder):
             (job / REFUSED).unlink(missing_ok=True)
             with suppress(UserError):  # which the job will report
                 self.finished_before += finished_record(job, read_record(job)) is not None
-        restart.write_request(self.folder, request)
+        write_json(self.folder / SWEEP, request.as_json())
         subdir = OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
-        by_number = is_grid and str(subdir) == "${hydra.job.num}"  # jobs whose folders have their numbers as names
+        by_number = is_grid(hydra) and str(subdir) == "${hydra.job.num}"  # folders have the jobs' numbers as names
         self.numbered = math.prod(number or 1 for number in self.swept.values()) if by_number else 0
         count = session.launcher_parallelism(self.launcher, _number_of_jobs(hydra, self.swept), parallel.cores())
         until_end.enter_context(session.export_job_count(count))
@@ -69,18 +73,20 @@ class Sweep:
 
     def finish(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
-        rows = list(map(result_table.format_settings, result_table.read_rows(self.folder, self.numbered)))
+        rows = result_table.read_rows(self.folder, self.numbered)
+        for row in rows:  # as on the command line
+            row.settings = {key: format_value(value) for key, value in row.settings.items()}
         if not rows:  # no job got as far as its record
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
         files = result_table.write_tables(
-            self.folder, restart.format_command(self.request), {"sweep": jobs, "sweep-seeds": seeds}
+            self.folder, format_command(self.request), {"sweep": jobs, "sweep-seeds": seeds}
         )
         if quiet:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
             print(escape_controls(f"\n{result_table.format_table(table)}"))
-        if result_table.has_left_out_settings(rows):
+        if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
@@ -92,11 +98,7 @@ class Sweep:
         return result_table.exit_code(rows)
 
     def handle_launcher_failure(self, error: Exception) -> bool:
-        """Report a failure of the launcher, such as a killed process of a job, and print the tables once the other
-        jobs have ended.
-
-        Returns False if the error is not a launcher's.
-        """
+        """Report a failure of the launcher once the other jobs have ended, with the tables; False: another error."""
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
         launchers.await_jobs(self.launcher)
@@ -109,7 +111,6 @@ class Sweep:
         return True
 
     def resume_command(self) -> str:
-        """Return the command that resumes this sweep."""
         return f"lmtool {self.request.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
@@ -128,22 +129,19 @@ def begin_sweep(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
 
 
 def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
-    """Return the number of values of each setting that a sweep tries; None for an interval.
-
-    Raises UserError for values that its sweeper cannot try.
-    """
+    """Return the number of values of each setting that a sweep tries; None for an interval."""
     counts: dict[str, int | None] = {}
     for key, text in request.settings.items():
         override = parse_value(str(text))
         if override is None or not override.is_sweep_override():
             continue
-        if override.is_interval_sweep() and restart.is_grid(hydra):
+        if override.is_interval_sweep() and is_grid(hydra):
             raise UserError(
                 f"{key}={text}: an interval is for a search: add hydra/sweeper=optuna, or write values, e.g. {key}=1,2 "
                 f"or {key}=range(1,4)"
             )
         values = sweep_values(key, text, request.folders)
-        if values == [] or (isinstance(override.value(), Glob) and not restart.is_grid(hydra)):
+        if values == [] or (isinstance(override.value(), Glob) and not is_grid(hydra)):
             remedy = "glob() matches options of a group, in a sweep without optuna"
             raise UserError(f"{key}={text}: nothing to try: {remedy}")
         counts[key] = None if values is None else len(values)
@@ -159,7 +157,64 @@ def _number_of_jobs(hydra: DictConfig, sweep_values: dict[str, int | None]) -> i
     sweeper = hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
-    if not restart.is_grid(hydra):
+    if not is_grid(hydra):
         return None
     count = math.prod(number or 1 for number in sweep_values.values())
     return min(count, int(sweeper.max_batch_size or count))
+
+
+def read_sweep_request(verb: str, folder: Path) -> Request:
+    """Return the request that started the sweep in a folder. Raises UserError if it holds no sweep of this verb."""
+    if not (folder / SWEEP).is_file():
+        raise UserError(f"{folder} holds no sweep (it has no {SWEEP}); for a single run leave out -m")
+    request = _read_request(folder)
+    if request.verb != verb:
+        raise UserError(f"{folder} is a sweep of lmtool {request.verb}, not of lmtool {verb}")
+    return request
+
+
+def _read_request(folder: Path) -> Request:
+    return Request.from_json(read_json(folder / SWEEP, "choose another out=", ASKED))
+
+
+def _require_same_sweep(folder: Path, request: Request, hydra: DictConfig) -> None:
+    """Raise UserError if the folder holds jobs of another sweep, or of a search that cannot be repeated."""
+    if not any(job_folders(folder)) or not (folder / SWEEP).is_file():
+        return
+    before = _read_request(folder)
+    if before.verb != request.verb or find_first_change(_job_settings(before), _job_settings(request)) is not None:
+        raise UserError(
+            f"{folder} holds another sweep ({format_command(before)}): choose another out=, or resume it: "
+            f"lmtool {before.verb} -m resume={folder}"
+        )
+    sampler = hydra.sweeper.get("sampler")
+    if sampler is not None and "seed" in sampler and sampler.seed is None and not hydra.sweeper.get("storage"):
+        raise UserError(
+            f"{folder} holds trials that cannot be repeated without hydra.sweeper.sampler.seed=N: choose another out="
+        )
+
+
+def _require_storage(hydra: DictConfig) -> None:
+    """Raise UserError if a study is to be stored and the installed versions cannot store it."""
+    if hydra.sweeper.get("storage") and int(version("sqlalchemy").split(".")[0]) > 1:
+        raise UserError(
+            f"hydra.sweeper.storage={hydra.sweeper.storage}: optuna {version('optuna')} stores studies with "
+            "SQLAlchemy 1.4 only; without it, a sweep with hydra.sweeper.sampler.seed=N can be resumed"
+        )
+
+
+def _job_settings(request: Request) -> dict[str, object]:
+    values = {key.lstrip("+"): value for key, value in (request.choices | request.values).items()}
+    sweeper_values = {key: values[key] for key in values if key.startswith(DETERMINING) and key not in NEUTRAL}
+    return {key: value for key, value in request.settings.items() if key != "options"} | sweeper_values
+
+
+def format_command(request: Request) -> str:
+    return " ".join(
+        ["lmtool", request.verb, "-m", *(f"{key}={value}" for key, value in _job_settings(request).items())]
+    )
+
+
+def is_grid(hydra: DictConfig) -> bool:
+    """Return whether a sweep runs every combination of values, and is not a search."""
+    return "max_batch_size" in hydra.sweeper

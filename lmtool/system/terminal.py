@@ -1,4 +1,4 @@
-"""Output for the user: tables in text, Markdown, CSV and HTML, progress bars, and suggestions for misspelled words."""
+"""Output for the user: tables in text, Markdown, LaTeX, CSV and HTML, progress bars, hints for misspelled words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def only_table(to: object) -> Iterator[None]:
 
 
 def table_output() -> IO[bytes]:
-    """Return standard output, for a table."""
     return _table_output.get() or sys.stdout.buffer
 
 
@@ -92,15 +91,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or table
-    cells.
-    """
+    """Return a text on one line, escaped so that Markdown shows it verbatim, without markup, HTML, links or cells."""
     return re.sub(r"[\\`*\[\]<>|#&~!$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", escape_unprintable(text))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table in Markdown."""
-
     def line(cells: Iterable[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
@@ -164,6 +159,25 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}"}
+)
+
+
+def latex_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Return a table in LaTeX for the package booktabs: everything escaped, numbers flush right."""
+    right = [bool(rows) and not any(isinstance(row[k], str) for row in rows) for k in range(len(header))]
+    lines = [
+        " & ".join(escape_unprintable(cell_text(cell)).translate(_TEX) for cell in line) + r" \\"
+        for line in (header, *rows)
+    ]
+    columns = "".join("r" if number else "l" for number in right)
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", lines[0], r"\midrule"]
+    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"])
+
+
 def progress_bar(**options: Any) -> Any:
     """Return a tqdm bar, which disappears at its end: a widget in a notebook with ipywidgets, else text."""
     if "IPython" in sys.modules:
@@ -201,9 +215,7 @@ def hub_bars(*, shown: bool | None = None) -> Iterator[None]:
 
 
 def write_above(bar: Any, text: str) -> None:
-    """Print a line above a bar on standard error, or on standard output in a notebook, which shows standard error as an
-    error.
-    """
+    """Print a line above a bar: on standard error, which a notebook shows as an error, or there on standard output."""
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
 
 
@@ -238,9 +250,7 @@ def in_notebook() -> bool:
 
 
 def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
-    """Join parts, each with a rank, in one line of at most `columns`; parts of the highest ranks are left out if
-    needed.
-    """
+    """Join parts, each with a rank, in one line of at most `columns`, without parts of the highest ranks if needed."""
     kept: list[tuple[str, int]] = []
     for part in sorted(parts, key=lambda part: part[1]):
         if columns is None or len("  ".join(text for text, _ in [*kept, part])) <= columns:
@@ -273,10 +283,9 @@ COMPARED = 300  # maximum number of words that difflib compares character by cha
 
 
 def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
-    """Return at most `count` known words that are similar to `word`, the most similar first.
+    """Return at most `count` known words that are similar to `word`, the same word in another case first.
 
-    The same word in another case comes first. Among more than COMPARED words, only words of about the same length with
-    the same first or last character are compared: a million words take a few tenths of a second.
+    Among more than COMPARED words, only those of about the same length with the same first or last character count.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
     compared: Iterable[str] = known

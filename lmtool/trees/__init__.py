@@ -33,4 +33,15 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree as Tree
     from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lmtool.trees.analysis": "DrawnNode PathRow TreeAnalysis analyze path_rows top_of tree_text",
+        "lmtool.trees.brown": "brown_tree",
+        "lmtool.trees.builders": "balanced_tree classes_tree frequency_tree huffman_tree random_tree",
+        "lmtool.trees.clusters": "clusters_tree",
+        "lmtool.trees.codes": "code_strings from_codes read_tree write_tree",
+        "lmtool.trees.tree": "Paths Tree",
+        "lmtool.trees.wordnet": "wordnet_tree",
+    },
+)

@@ -9,7 +9,7 @@ mutual information that Brown et al. (1992) maximize by merging (see lmtool.tree
 
 so that exchange can continue after merging. Legend: C classes; W words; n `[2, C, C]`: n(x, y) and n(y, x), f: F of
 these; sums `[2, C]`: of the rows of n. The plain form recomputes L for each word and class; here a word's gain is
-computed from the classes of its neighbors, O(C) steps for each. tests/trees/test_exchange.py compares both.
+computed from the classes of its neighbors, O(C) steps for each. tests/trees/test_brown.py compares both.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
+from pathlib import Path
 
-from fuzzing.campaign import Row, campaign, table, temporary_folder, try_case
+from fuzzing.campaign import Row, campaign, table, try_case
 from lmtool.system.parallel import cores
 
 # Campaigns of nonsense, each with its module; all others are kinds of kills.
@@ -21,7 +24,6 @@ MOST_LINES = 20  # of refusals
 
 
 def main(words: list[str]) -> int:
-    """Run campaigns, or one case; return the exit code."""
     parser = argparse.ArgumentParser(prog="./scripts/fuzz", description="see docs/development/fuzzing.md")
     parser.add_argument("names", help="all: of nonsense; kills: every kind; or some, separated by commas")
     parser.add_argument("seconds", nargs="?", default="60", help="of each campaign; or a case to repeat, as JSON")
@@ -35,7 +37,8 @@ def main(words: list[str]) -> int:
         with ThreadPoolExecutor(cores()) as pool:
             return max(pool.map(lambda line: subprocess.run(line).returncode, lines))
     rows: list[Row] = []
-    with temporary_folder() as top:
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
+        top, tempfile.tempdir = Path(folder).resolve(), folder
         # Before torch is imported.
         os.environ.update(OMP_NUM_THREADS="1", TORCHINDUCTOR_CACHE_DIR=str(top / "torch"))
         kills = importlib.import_module("kills.kinds").CAMPAIGNS

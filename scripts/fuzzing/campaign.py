@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,18 +42,14 @@ class Generator(NamedTuple):
     """What a campaign draws, and what must hold of each case.
 
     cases: a strategy of cases that JSON can hold. check: runs a case in an empty folder, returns the errors of one line
-    that it ended with, and raises Fault. prepare: makes what all cases share in the current folder, unless it exists;
-    raises LeftOut if cases cannot run here. count: how many cases of the table a case is.
+    that it ended with, and raises Fault. prepare: makes what all cases share in the current folder, unless it exists.
+    count: how many cases of the table a case is.
     """
 
     cases: SearchStrategy[Any]
     check: Callable[[Any, Path], list[str]]
-    prepare: Callable[[], None]
+    prepare: Callable[[], object]
     count: Callable[[Any], int] = lambda case: 1
-
-
-class LeftOut(Exception):
-    """A campaign that cannot run here, and why."""
 
 
 @dataclass
@@ -82,11 +75,7 @@ def campaign(
 ) -> Row:
     """Run cases for `seconds` after `prepare`, or `most` of them, in a folder. Prints faults as they are found."""
     row = Row(name, first_seed)
-    try:
-        generator.prepare()
-    except LeftOut as reason:
-        print(f"{name} is left out: {reason}", file=sys.stderr)
-        return row
+    generator.prepare()
     start, number = time.monotonic(), first_seed
     while time.monotonic() < start + seconds and (most is None or row.cases < most):
         known = set(row.found)
@@ -146,7 +135,7 @@ def try_case(generator: Generator, case: Any, top: Path) -> tuple[Fault | None, 
     except Fault as fault:
         return fault, []
     finally:
-        remove(place)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 class Wrong(Exception):
@@ -227,7 +216,6 @@ def is_of_lmtool(name: str) -> bool:
 
 
 def frames_of_lmtool(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames of an error's traceback that are in lmtool."""
     return [frame for frame in traceback.extract_tb(error.__traceback__) if is_of_lmtool(frame.filename)]
 
 
@@ -245,30 +233,8 @@ def without_names(text: str) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as Markdown."""
     lines = ["| campaign | seed | cases | refused | seconds | found |", "|---|---|---|---|---|---|"]
     for row in rows:
         figures = f"{row.seed} | {row.cases:,} | {row.refused.total():,} | {row.seconds:.0f} | {len(row.found)}"
         lines.append(f"| {row.name} | {figures} |")
     return "\n".join(lines)
-
-
-@contextmanager
-def temporary_folder(prefix: str = "fuzz-") -> Iterator[Path]:
-    """Make a temporary folder and work in it until the block ends; it also holds other temporary files."""
-    before, path = Path.cwd(), Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-    was, tempfile.tempdir = tempfile.tempdir, str(path)
-    os.chdir(path)
-    try:
-        yield path
-    finally:
-        os.chdir(before)
-        tempfile.tempdir = was
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a folder whatever its permissions are."""
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path, ignore_errors=True)

@@ -50,7 +50,6 @@ class End:
 
     @property
     def last_line(self) -> str:
-        """The last line on standard error, or else the exit code in words."""
         return self.err.strip().rpartition("\n")[2] or f"exit code {self.code}"
 
     def __str__(self) -> str:
@@ -65,7 +64,6 @@ class Child:
     streams: tuple[int, ...]
 
     def kill(self) -> None:
-        """Kill its whole group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.number, signal.SIGKILL)
 
@@ -199,7 +197,6 @@ def draw_no_curves() -> None:
 
 
 def command_line(words: list[str]) -> int:
-    """Run lmtool's command line, without drawing curves."""
     from lmtool.cli.command_line import main
 
     draw_no_curves()

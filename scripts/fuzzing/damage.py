@@ -97,7 +97,6 @@ def damage(path: Path, changes: Changes, other: Path | None = None) -> None:
 
 
 def edited(data: bytes, changes: Changes) -> bytes:
-    """Return the bytes after edits."""
     for operation, unit, place, value in changes:
         start, end = _span(data, unit, place)
         text = value.encode("latin-1", "replace") if isinstance(value, str) else b""
@@ -145,7 +144,6 @@ def members(data: bytes, suffix: str) -> list[bytes]:
 
 
 def packed(data: bytes, suffix: str) -> bytes:
-    """Return the file of bytes with a suffix."""
     match suffix:
         case ".gz":
             return gzip.compress(data, 1, mtime=0)

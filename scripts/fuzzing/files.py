@@ -83,12 +83,10 @@ def damaged_files(draw: st.DrawFn, how: st.SearchStrategy[Any]) -> list[Any]:
 
 
 def uses_of(name: str) -> list[str]:
-    """Return what reads a file, with its run."""
     return [used if " " in used or name == STORE else f"{used} {Path(name).parent}" for used in FILES[name][0]]
 
 
 def prepare() -> None:
-    """Make the runs whose files are damaged, and what the uses that return numbers give."""
     commands.prepare()
     with chdir(SHARED):
         if not Path("q16").exists():
@@ -187,7 +185,6 @@ def _store() -> Any:
 
 
 def _command(*words: str) -> None:
-    """Run a command line. Raises UserError if its exit code is 2, Wrong if it is another one."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = command_line([*words, "threads=1"])

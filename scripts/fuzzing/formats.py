@@ -81,7 +81,6 @@ class Given(NamedTuple):
 
 
 def require_same(ours: Any, theirs: Any, what: str) -> None:
-    """Raise Wrong if two answers differ."""
     if ours != theirs:
         raise Wrong(f"{what}: {str(ours)[:300]} and, read plainly, {str(theirs)[:300]}")
 
@@ -105,7 +104,6 @@ def not_empty(text: str) -> str:
 
 
 def words_in(line: str) -> list[str]:
-    """Return the words of a line."""
     return [word for word in WHITE.split(line) if word]
 
 
@@ -126,7 +124,6 @@ def text(given: Given) -> list[str]:
 
 
 def plain_text(given: Given) -> list[str]:
-    """Return the tokens or characters of a text."""
     text = whole_text(given.contents)
     text = text.lower() if given.lower else text
     if given.chars:
@@ -177,12 +174,10 @@ def plain_scored(given: Given) -> list[str] | None:
 
 
 def documents(given: Given) -> str:
-    """Return the text of JSON Lines as `preprocess` reads them."""
     return b"".join(read_blocks(str(given.path), column="text")).decode()
 
 
 def plain_documents(given: Given) -> str:
-    """Return the text of JSON Lines."""
     texts = []
     for line in b"\n".join(given.contents).split(b"\n"):
         if line.strip():
@@ -208,7 +203,6 @@ def parquet(given: Given) -> None:
 
 
 def word_list(given: Given) -> list[str]:
-    """Return the words of a list."""
     return list(read_word_list(str(given.path), given.rules))
 
 
@@ -224,7 +218,6 @@ def plain_word_list(given: Given) -> list[str]:
 
 
 def questions(given: Given) -> tuple[list[list[int]], list[int]]:
-    """Return the candidates and the contexts of cloze questions."""
     found = read_cloze(str(given.path), None, VOCABULARY, given.rules)
     return found.candidates.tolist(), found.context_ids.tolist()
 
@@ -240,7 +233,6 @@ def plain_questions(given: Given) -> tuple[list[list[int]], list[int]]:
 
 
 def answers(given: Given) -> list[int]:
-    """Return the answers of valid cloze questions."""
     right = str(given.path.with_name("right-questions.txt"))
     return list(read_cloze(right, str(given.path), VOCABULARY, given.rules).answers.tolist())
 
@@ -313,14 +305,12 @@ def plain_scores(given: Given) -> list[tuple[str, float]] | None:
 
 
 def tree(given: Given) -> list[tuple[str, str]]:
-    """Return the words and codes of a tree."""
     built = read_tree(given.path, SMALL[:-1])
     codes = zip(built.leaf_words.tolist(), code_strings(built), strict=True)
     return sorted((SMALL[word], code) for word, code in codes)
 
 
 def plain_tree(given: Given) -> list[tuple[str, str]]:
-    """Return the words and codes of lines."""
     return sorted((line[0], line[1]) for line in given.fields)
 
 
@@ -336,7 +326,6 @@ def own_classes(given: Given) -> None:
 
 
 def run_classes(given: Given) -> None:
-    """Read the classes of a run folder."""
     _numbered(WordClasses.open(given.path, VOCABULARY))
 
 
@@ -348,7 +337,6 @@ def _numbered(found: WordClasses) -> dict[str, int]:
 
 
 def vocabulary_file(given: Given) -> list[tuple[str, str]]:
-    """Return the words and counts of the vocabulary of a run folder."""
     vocabulary = load_vocabulary(given.path)
     if (vocabulary.counts < 0).any() or len(vocabulary.ids) != len(vocabulary.words):
         raise Wrong("counts or words")
@@ -443,7 +431,6 @@ def _same_probabilities(model: Any, theirs: PlainArpa) -> None:
 
 
 def counts(given: Given) -> dict[tuple[str, ...], int]:
-    """Return n-grams with their counts."""
     files = CountFiles([str(given.path)], [1])
     found: dict[tuple[str, ...], int] = {}
     for k in (1, 2, 3, 4):

@@ -15,12 +15,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 import yaml
 from hypothesis import strategies as st
 
+import lmtool
 from fuzzing import commands
 from fuzzing.campaign import Generator, Wrong, frames_of_lmtool, try_all
 from fuzzing.values import typed_setting
+from lmtool import neural, trees
 from lmtool.config.options import yaml_files
 
 LIMIT = 30  # seconds of a call
@@ -29,8 +33,8 @@ LIMIT = 30  # seconds of a call
 # of each list is right.
 # fmt: off
 VALUES = {
-    "int": ["2", "0", "1", "3", "5", "8", "True", "2**40", "2**63", "np.int32(3)"],
-    "float": ["0.25", "0", "1", "2.0", "1e-9", "1e30", "float('inf')", "np.float32(0.5)"],
+    "int": ["2", "0", "1", "5", "8", "True", "2**40", "2**63", "np.int32(3)"],
+    "float": ["0.25", "0", "1", "1e-9", "1e30", "float('inf')", "np.float32(0.5)"],
     "bool": ["True", "False"],
     "dim": ["4", "0", "3", "2**40"],
     "word": ["'the'", "'horse'", "'the cat'", "'<s>'", "'</s>'"],
@@ -39,17 +43,15 @@ VALUES = {
     "str": ["'valid'", "'train'", "'test'", "'error'", "'unk'", "'output'", "'cpu'", "'balanced'", "'gaussians'",
             "'a' * 300", "'a\\x00b'"],
     "counts": ["[5, 3, 1, 1, 1, 1]", "[0, 0, 0]", "[1]", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "[[1], [2, 3]]",
-               "[2**62, 2**62]", "[1e300, 1e300, 1.]", "[0, 5, 0, 5]", "range(6)", "np.zeros((2, 3))", "np.array(3)"],
+               "[2**62, 2**62]", "[1e300, 1e300, 1.]", "range(6)", "np.zeros((2, 3))", "np.array(3)"],
     "ids": ["[0, 1, 2]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]", "[2**62]", "[0., 1., 2.]", "[[0, 1], [1, 2]]",
             "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "['a', 'b', 'c']", "[True, False, True]", "[0, [1]]"],
-    "list": ["[2]", "[1, 2, 3]", "[0.5, 0.5]", "[6]", "[-1]", "[2, 2]", "[1.5]"],
-    "contexts": ["[[0] * C] * 2", "[[V - 1] * C] * 2", "[[0] * C]", "[[0] * (C + 1)]", "[[V] * C] * 2",
-                 "[[-1] * C] * 2", "[0] * C", "[[]]", "np.zeros((0, C), np.int64)",
-                 "np.zeros((2, C), np.int64, order='F')"],
+    "list": ["[2]", "[1, 2, 3]", "[0.5, 0.5]", "[6]", "[-1]", "[1.5]"],
+    "contexts": ["[[0] * C] * 2", "[[V - 1] * C] * 2", "[[0] * (C + 1)]", "[[V] * C] * 2", "[[-1] * C] * 2", "[0] * C",
+                 "[[]]", "np.zeros((0, C), np.int64)", "np.zeros((2, C), np.int64, order='F')"],
     "candidates": ["[[0, 1], [1, 2]]", "[[0] * 5] * 2", "[[], []]", "[0, 1]", "[[V]] * 2", "[[-1]] * 2"],
     "classes": ["classes", "[0, 0, 0, 1, 1, 1]", "2", "torch.tensor([0, 5])", "torch.zeros(6)"],
-    "targets": ["[0, 1]", "[V - 1, 0]", "[V, 0]", "[-1, 0]", "[0]", "[[0, 1], [1, 2]]", "[0.5, 1]", "[[0] * 5] * 2",
-                "[2**40, 0]", "[[], []]"],
+    "targets": ["[0, 1]", "[V, 0]", "[-1, 0]", "[0]", "[[0, 1], [1, 2]]", "[0.5, 1]", "[2**40, 0]", "[[], []]"],
     "vectors": ["np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))",
                 "np.ones((6, 0))", "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "np.ones(6)", "np.full((6, 4), 1e200)"],
     "children": ["[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[[-2**40, -1]]",
@@ -58,22 +60,19 @@ VALUES = {
                "[[1.] * 4] * 3", "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)",
                "torch.randn(4, 3).t()", "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)",
                "torch.randn(3, 4, requires_grad=True)", "torch.ones(3, 4).to_sparse()",
-               "torch.full((3, 4), float('nan'))", "torch.ones(3, 1).expand(3, 4)",
-               *(f"torch.ones(3, 4).{kind}()" for kind in ("double", "half", "bfloat16"))],
-    "text": ["'the cat sat'", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '",
-             "'ünï'", "'the ' * 300", "['the', 'cat']", "['the cat']", "[1]", "b'the'", "['']", "[['the'], 'cat']",
-             "[[]]"],
+               "torch.full((3, 4), float('nan'))", *(f"torch.ones(3, 4).{kind}()" for kind in ("double", "half"))],
+    "text": ["'the cat sat'", "'horse'", "'<s>'", "'</s>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '", "'the ' * 300",
+             "['the', 'cat']", "['the cat']", "[1]", "b'the'", "['']", "[['the'], 'cat']", "[[]]"],
     "texts": ["['the cat', 'a dog']", "['']", "'the cat'", "[1]", "['a\\nb']", "0.5"],
     "words": ["['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
               "['a', 'b c', '', '\\n', 'ü', '\\t']"],
-    "codes": ["[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[(0, '0')]", "[(0, '0'), (0, '1')]",
-              "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]", "[(0, '0'), (2, '1')]",
-              "[('a', '0')]", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]", "[(0, '0' * 2000), (1, '1')]",
-              "[(0, 0), (1, 1)]", "[(0., '0'), (1., '1')]"],
+    "codes": ["[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[(0, '0')]", "[(0, 'x'), (1, '1')]",
+              "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]", "[('a', '0')]", "[(0,)]", "'ab'",
+              "[(10**9, '0'), (0, '1')]", "[(0, '0' * 2000), (1, '1')]", "[(0, 0), (1, 1)]"],
     "tree": ["tree", "tree1", "trees.random_tree(6, 1)", "codes"],
     "gradients": ["[nn.Parameter(torch.ones(6, 4))]", "with_gradients", "[{'params': with_gradients}]",
                   "[torch.ones(2)]", "nn.Parameter(torch.ones(3))"],
-    "states": ["[kn.begin()]", "kn.begin()", "lmtool.States.of([kn.begin()] * 2)", "net.begin()", "[net.begin()] * 2",
+    "states": ["[kn.begin()]", "kn.begin()", "lmtool.States.of([kn.begin()] * 2)", "[net.begin()] * 2",
                "[kn.begin(), net.begin()]", "kn.advance(kn.begin(), 'the')[1]", "[3]"],
     "index": ["0", "5", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "1.0", "[9]"],
     "run": ["'kn'", "'net'", "'mix'", "kn", "net", "Path('kn')", "'kn.arpa'", "'tree.txt'", "'nowhere'", "'.'"],
@@ -113,7 +112,7 @@ METHODS = ["forward", "log_dist", "log_prob", "sample", "top", "unnormalized_log
 CASTS = ["", "", "", ".double()", ".eval()"]
 NOT_PROMISED = ("close", "reading", "first_places")  # for lmtool itself
 VERB_OF = {
-    "evaluate": "eval", "rescore": "eval", "report_page": "report", "merge": "convert", "distill": "distill",
+    "evaluate": "eval", "report_page": "report", "distill": "distill",
     "sweep": "train",
 }
 # Arguments that keep a call short, or without which there is nothing to do.
@@ -128,8 +127,6 @@ ALWAYS = {
 @cache
 def layers() -> dict[str, str]:
     """Return right arguments of each output layer."""
-    from lmtool import neural
-
     found = {name: getattr(neural, name) for name in neural.__all__}
     return {
         name: ", ".join(f"{key}={FITTING[key]}" for key in inspect.signature(kind).parameters if key in FITTING)
@@ -141,11 +138,6 @@ def layers() -> dict[str, str]:
 @cache
 def targets() -> dict[str, Callable[..., Any] | None]:
     """Return what is called, by its expression; None: an attribute."""
-    import torch
-
-    import lmtool
-    from lmtool import neural, trees
-
     found: dict[str, Any] = {}
     for place, module, names in (("lmtool", lmtool, lmtool.__all__), ("trees", trees, trees.__all__)):
         found |= {f"{place}.{name}": getattr(module, name) for name in names if name.islower()}
@@ -172,7 +164,6 @@ def targets() -> dict[str, Callable[..., Any] | None]:
 
 
 def is_command(expression: str) -> bool:
-    """Return whether a call runs a command, or loads a run."""
     return expression.startswith("lmtool.") and "States" not in expression
 
 
@@ -227,32 +218,24 @@ def pool_of(function: str, parameter: inspect.Parameter) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """Return a setting's value on the command line as a Python expression."""
     try:
         return repr(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError):
         return repr(text)
 
 
-_names: dict[str, Any] = {}
+_names = {"np": np, "torch": torch, "nn": torch.nn, "lmtool": lmtool, "neural": neural, "trees": trees, "Path": Path}
 
 
 def prepare() -> None:
     """Make the runs and objects that calls name, and compile what they use."""
     commands.prepare()
-    import numpy as np
-    import torch
-
-    import lmtool
-    from lmtool import neural, trees
-
     weight = torch.nn.Parameter(torch.ones(6, 4))
     weight.grad = torch.ones(6, 4)
     with chdir(commands.SHARED):
         kn, net, mix = map(lmtool.load, ("kn", "net", "mix"))
         corpus = lmtool.Corpus.from_texts(["the cat sat", "a dog sat", "the dog ran"] * 4, ["the dog sat"], ["a cat"])
         corpus1 = lmtool.Corpus.from_texts(["a"], ["a"], name="one")
-    _names.update(np=np, torch=torch, nn=torch.nn, lmtool=lmtool, neural=neural, trees=trees, Path=Path)
     _names.update(kn=kn, net=net, mix=mix, corpus=corpus, corpus1=corpus1, C=2, V=len(kn.vocabulary))
     _names.update(tree=trees.huffman_tree(np.array([5, 3, 1, 1, 1, 1])), tree1=trees.balanced_tree([0]))
     _names.update(codes=trees.from_codes([(0, "0"), (1, "10"), (0, "110"), (2, "111")]), with_gradients=[weight])
@@ -263,22 +246,16 @@ def prepare() -> None:
 
 
 def evaluated(call: str) -> Any:
-    """Return the value of a call."""
     return eval(call, dict(_names))
 
 
 def check(case: list[str], place: Path) -> list[str]:
-    """Evaluate calls in a child; return the UserErrors. Raises Fault."""
     shared = place.parent / commands.SHARED
     return try_all(
-        case,
-        answer,
-        place,
-        seconds=LIMIT,
-        expected=(ValueError, TypeError, MemoryError, NotImplementedError),
+        case, answer, place, seconds=LIMIT, expected=(ValueError, TypeError, MemoryError, NotImplementedError),
         name=lambda call: re.sub(r"\(.*?\)|\[.*?\]|\{.*?\}", "", call),
         make=lambda folder: shutil.copytree(shared, folder, dirs_exist_ok=True) and None,
-    )
+    )  # fmt: skip
 
 
 def answer(call: str) -> None:
@@ -299,8 +276,6 @@ def answer(call: str) -> None:
 
 
 def _has_nan(answer: Any) -> bool:
-    """Return whether any number in an answer is NaN."""
-    np, torch = _names["np"], _names["torch"]
     if isinstance(answer, torch.Tensor):
         return answer.is_floating_point() and bool(answer.isnan().any())
     if isinstance(answer, np.ndarray):

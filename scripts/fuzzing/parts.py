@@ -53,7 +53,6 @@ def change_values(path: Path, changes: list[list[Any]]) -> bool:
 
 
 def deep() -> list[Any]:
-    """Return a list within a list, hundreds of times."""
     value: list[Any] = []
     for _ in range(300):
         value = [value]

@@ -7,7 +7,6 @@ some by whole commands.
 from __future__ import annotations
 
 import io
-import struct
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import chdir
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import lmtool
@@ -89,11 +89,11 @@ KINDS = [
     Kind("q.txt", formats.questions, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
     Kind("answers.csv", formats.answers, [ANSWERS], SUFFIXES,
          f"{WITH_TRAIN} data.cloze_valid=right-questions.txt data.cloze_valid_answers=FILE"),
-    Kind("n.txt", formats.nbest, [MOSES, KALDI], SUFFIXES, "eval run=kn nbest=FILE threads=1"),
+    Kind("n.txt", formats.nbest, [MOSES, KALDI], SUFFIXES, "rescore run=kn nbest=FILE threads=1"),
     Kind("costs.txt", formats.nbest, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
-         "eval run=kn nbest=right-kaldi.txt nbest_costs=FILE"),
+         "rescore run=kn nbest=right-kaldi.txt costs=FILE"),
     Kind("refs.txt", formats.references, ["the cat\na\n", REFERENCES], SUFFIXES,
-         "eval run=kn nbest=right-moses.txt nbest_reference=FILE"),
+         "rescore run=kn nbest=right-moses.txt reference=FILE"),
     Kind("k.txt", formats.scores, [KENLM], SUFFIXES,
          "compare runs=[FILE,right-kenlm.txt] resamples=10"),
     Kind("d.ppl", formats.scores, [SRILM], SUFFIXES,
@@ -179,21 +179,15 @@ def _bases() -> dict[str, bytes]:
 
 def _sentencepiece(model_type: int) -> bytes:
     """Return a .model file with byte fallback. model_type: 1 unigram, 2 BPE."""
-
-    def field(number: int, value: bytes | int | float) -> bytes:  # of a protocol buffer
-        if isinstance(value, float):
-            return bytes([number << 3 | 5]) + struct.pack("<f", value)
-        if isinstance(value, int):
-            return bytes([number << 3, value])
-        size = bytes([len(value)]) if len(value) < 128 else bytes([len(value) & 127 | 128, len(value) >> 7])
-        return bytes([number << 3 | 2]) + size + value
-
+    model = sentencepiece_model_pb2.ModelProto()
     pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     pieces += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
     learned = ["\u2581t", "he", "\u2581the", "\u2581a", "at", "\u2581", *"thecasdogmrn"]
     pieces += [(piece, -float(rank), 1) for rank, piece in enumerate(learned)]
-    out = b"".join(field(1, field(1, text.encode()) + field(2, score) + field(3, kind)) for text, score, kind in pieces)
-    return out + field(2, field(3, model_type) + b"\x98\x02\x01")  # 35: byte_fallback
+    for piece, score, kind in pieces:
+        model.pieces.add(piece=piece, score=score, type=kind)
+    model.trainer_spec.model_type, model.trainer_spec.byte_fallback = model_type, True
+    return bytes(model.SerializeToString())
 
 
 def contents_of(file: list[Any]) -> tuple[str, bytes, list[bytes]]:

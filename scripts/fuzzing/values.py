@@ -67,7 +67,6 @@ def right(type: SettingType) -> list[Any]:
 
 
 def in_range(number: float, type: SettingType) -> bool:
-    """Return whether a number is in the range of a type."""
     rule = type.rule
     return rule is None or (
         (rule.low < number or (rule.low == number and not rule.open_low))
@@ -85,7 +84,6 @@ def words_of(type: SettingType) -> list[str]:
 
 @cache
 def typed_keys(verb: str) -> dict[str, SettingType]:
-    """Return the keys of a verb and of all options of its groups."""
     sources = [("", verb_setting_types(verb))]
     for group in (*GROUP_MODULES, TRAINING):
         if group in top_level_keys(verb) or verb == "train":

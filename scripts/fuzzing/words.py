@@ -25,7 +25,8 @@ RIGHT = {
     "preprocess": [["data=toy"], TEXT],
     "train": [["data=toy", "model=ngram", "model.order=2"], [*TEXT, "model=ngram"], ["model=nplm", *NEURAL],
               ["model=lbl", *NEURAL]],
-    "eval": [["run=kn"], ["run=net", "split=test"], ["arpa=kn.arpa", "text=valid.txt"], ["run=kn", "nbest=lists.txt"]],
+    "eval": [["run=kn"], ["run=net", "split=test"], ["arpa=kn.arpa", "text=valid.txt"]],
+    "rescore": [["run=kn", "nbest=lists.txt"]],
     "score": [["run=kn", "text=valid.txt", "to=scores.tsv"], ["run=net", "text=train.txt", "to=s.jsonl"]],
     "pairs": [["run=kn", "text=pairs.jsonl", "resamples=100"]],
     "surprisal": [["run=kn", "text=valid.txt", "to=s.tsv"], ["run=net", "text=train.txt", "entropy=true"]],
@@ -124,7 +125,6 @@ def setting(draw: st.DrawFn, verb: str) -> str:
 
 @st.composite
 def misspelt(draw: st.DrawFn, word: str) -> str:
-    """Draw a word with a letter left out, doubled, changed or in another case."""
     if not word:
         return word
     place = draw(st.integers(0, len(word) - 1))
@@ -154,7 +154,6 @@ def lines(draw: st.DrawFn) -> list[str]:
 
 
 def check_line(case: list[str], place: Path) -> list[str]:
-    """Run a line, and return its refusal. Raises Fault."""
     return [] if takes_long(case) else commands.checked(case, place)
 
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +10,6 @@ from fuzzing import child
 from fuzzing.child import Child, End
 
 LIMIT = 120.0  # seconds, of one or two that a command takes, after which it hangs
-PATIENCE = 30.0  # seconds from SIGTERM to SIGKILL when a rank has died, as torchrun's
 Words = list[str]
 TEXT = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=valid.txt"]
 NGRAM = ["train", *TEXT, "threads=1", "hydra.run.dir=out"]
@@ -37,7 +31,6 @@ NETWORKS = {
 
 
 def same_line(words: Words, work: Path) -> Words:
-    """Return the line unchanged."""
     return words
 
 
@@ -58,7 +51,6 @@ class Command:
 
     again: the line after a kill. made: the files and folders that it makes. whole_with: the file that completes them:
     once it exists, they must equal those of an undisturbed run. without: prepared folders that it starts without.
-    ranks: number of processes that train together.
     """
 
     words: Words
@@ -66,11 +58,9 @@ class Command:
     again: Callable[[Words, Path], Words] = same_line
     whole_with: str | None = None
     without: tuple[str, ...] = ()
-    ranks: int = 1
 
     def run(self, words: Words, work: Path) -> End:
-        """Run a line to its end, in all its ranks."""
-        return start(words, work).end(LIMIT) if self.ranks == 1 else run_ranks(words, work, self.ranks)
+        return start(words, work).end(LIMIT)
 
     def run_again(self, work: Path) -> End:
         """Run the line after a kill to its end."""
@@ -87,7 +77,6 @@ COMMANDS = {
     "tuning": Command([*NGRAM, "model=ngram", "model.order=3", "smoother=jelinek_mercer", "smoother.tune_on=valid"],
                       whole_with=FINISHED),
     **{name: Command([*NEURAL, *words], again=resumed, whole_with=FINISHED) for name, words in NETWORKS.items()},
-    "torchrun": Command([*NEURAL, *NETWORKS["nplm"]], again=resumed, whole_with=FINISHED, ranks=2),
     "eval": Command(["eval", "run=kn", "accuracy=true", "threads=1", "hydra.run.dir=out"]),
     "ensemble": Command(["ensemble", "runs=[kn,kn2]", "threads=1", "hydra.run.dir=out"], whole_with=FINISHED),
     "convert": Command(["convert", "run=kn", "to=kn.arpa", "hydra.run.dir=out"], ("out", "kn.arpa")),
@@ -102,47 +91,5 @@ COMMANDS = {
 # fmt: on
 
 
-def start(
-    words: Words,
-    work: Path,
-    *,
-    before: Callable[[], None] | None = None,
-    environment: dict[str, str] | None = None,
-) -> Child:
-    """Start a command line in a child within a folder."""
-    return child.start(lambda: child.command_line(words), work, before=before, environment=environment)
-
-
-def run_ranks(words: Words, work: Path, size: int, kill: tuple[int, float] | None = None) -> End:
-    """Run a line in `size` processes as torchrun does; return the worst end, or SIGKILL if one was killed.
-
-    kill: the rank that dies by SIGKILL, and after how many seconds. When one has died, the others are sent SIGTERM.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    shared |= {"MASTER_PORT": str(port)}
-    ranks = [start(words, work, environment=shared | {"RANK": str(k), "LOCAL_RANK": str(k)}) for k in range(size)]
-    was_running = False
-    if kill is not None:
-        time.sleep(kill[1])
-        was_running = _code(ranks[kill[0]]) is None
-        ranks[kill[0]].kill()
-    until = time.monotonic() + LIMIT
-    while all(_code(rank) is None for rank in ranks) and time.monotonic() < until:
-        time.sleep(0.02)
-    if any(_code(rank) not in (None, 0) for rank in ranks):
-        for rank in ranks:
-            with suppress(ProcessLookupError):
-                os.kill(rank.number, signal.SIGTERM)
-    ends = [rank.end(PATIENCE) for rank in ranks]
-    if was_running:
-        return End(-signal.SIGKILL, ends[0].out, ends[0].err)
-    return next((end for end in ends if end.code != 0), ends[0])
-
-
-def _code(rank: Child) -> int | None:
-    """Return the exit code of a child that has ended and is still to be waited for; None while it runs."""
-    ended = os.waitid(os.P_PID, rank.number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    return None if ended is None else ended.si_status
+def start(words: Words, work: Path, before: Callable[[], None] | None = None) -> Child:
+    return child.start(lambda: child.command_line(words), work, before=before)

@@ -24,7 +24,7 @@ from kills.commands import COMMANDS, NEURAL, TEXT, Command
 SHARED = "prepared"
 # Files that only say where a command was: its line and its checkpoints.
 NOT_COMPARED = re.compile(r"state.*|begun\.json|sweep\.json|multirun\.yaml|\..*\.tmp|\.tmp.*")
-LOGS = re.compile(r".*\.log|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
+LOGS = re.compile(r".*\.log|\.hydra|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 # JSON keys whose values differ between runs, or say what existed already; checksums are of the times, too.
 CLOCK = re.compile(r"second|time|version|created|resumed|checksums?$")
 
@@ -77,7 +77,6 @@ class Case:
         return end.refusal is not None
 
     def require(self, holds: bool, signature: str, end: End | None = None) -> None:
-        """Raise Fault unless something holds."""
         if not holds:
             signature = re.sub(r"/\S*/|0x[0-9a-f]+|\b\d{3,}\b", "_", signature)[:160]  # without what differs each time
             raise Fault(signature, f"{' '.join(self.command.words)}\n{self.about}\n{end or ''}")
@@ -93,10 +92,9 @@ def prepare(name: str) -> Undisturbed:
         _prepare_shared()
     if name not in _undisturbed:
         command, place = COMMANDS[name], Path("case").resolve()
-        if command.ranks == 1:
-            short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
-            with chdir(fresh(command, place)):
-                quietly([*command.words, *short])
+        short = ["training.steps=5"] if any(word.startswith("training.epochs") for word in command.words) else []
+        with chdir(fresh(command, place)):
+            quietly([*command.words, *short])
         outcomes, seconds, sizes = [], [], []
         for _ in range(2):
             work = fresh(command, place)
@@ -116,7 +114,6 @@ def prepare(name: str) -> Undisturbed:
 
 
 def _prepare_shared() -> None:
-    """Make texts, a store and two runs."""
     Path(SHARED).mkdir()
     with chdir(SHARED):
         rng = random.Random(1)
@@ -139,7 +136,6 @@ def fresh(command: Command, place: Path) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, except logs."""
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not LOGS.fullmatch(name)]
         yield from (Path(base) / name for name in sorted(names))

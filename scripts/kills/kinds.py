@@ -1,4 +1,4 @@
-"""Kinds of kills: a disturbance (kills, power cuts, full disks, short memory, many at once) of a command, which then
+"""Kinds of kills: a disturbance (kills, power cuts, full disks, short memory) of a command, which then
 runs without it. What must hold afterwards is in docs/development/reliability.md.
 """
 
@@ -8,7 +8,6 @@ import math
 import os
 import random
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,17 +15,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from fuzzing.campaign import Generator, LeftOut
+from fuzzing.campaign import Generator
 from fuzzing.child import End, more_memory
 from hypothesis import reject
 from hypothesis import strategies as st
 
 from kills import judge, power
-from kills.commands import COMMANDS, LIMIT, Words, resumed, run_ranks, start
+from kills.commands import COMMANDS, LIMIT, Words, resumed, start
 from kills.judge import Case
-from kills.system_calls import watched
 
-AT_ONCE = 8
 MAX_RENAMED = 12  # files that get their names before a command is killed
 LEAST_MEMORY, MOST_MEMORY = 1 << 16, 1 << 29  # bytes of address space beyond those of an idle child
 
@@ -39,13 +36,10 @@ def killed(case: Case) -> None:
             round(case.rng.uniform(0.01, case.wanted.seconds), 3),
             case.rng.randint(-MAX_RENAMED, MAX_RENAMED),
         )
-        at_a_name = number and case.command.ranks == 1 and case.rng.random() < 0.4
+        at_a_name = number and case.rng.random() < 0.4
         moments.append(f"{'after' if number > 0 else 'before'} renaming {abs(number)}" if at_a_name else f"{seconds} s")
         case.about = f"killed: {', '.join(moments)}"
-        if case.command.ranks > 1:
-            rank = case.rng.randrange(case.command.ranks)
-            end = run_ranks(words, case.work, case.command.ranks, (rank, seconds))
-        elif at_a_name:
+        if at_a_name:
             end = start(words, case.work, before=partial(_die_at_a_name, number)).end(LIMIT)
         else:
             child = start(words, case.work)
@@ -76,38 +70,6 @@ def _die_at_a_name(number: int) -> None:
     Path.replace = replaced  # type: ignore[method-assign]
 
 
-def eight_at_once(case: Case) -> None:
-    """Start eight runs that share a store which does not exist yet, or eight times one sweep; kill some; run again."""
-    command, is_sweep = case.command, "-m" in case.command.words
-
-    def line(number: int) -> Words:
-        folder = "out" if is_sweep else f"out{number}"
-        return [f"hydra.run.dir={folder}" if word.startswith("hydra.run.dir=") else word for word in command.words]
-
-    if not is_sweep:
-        shutil.rmtree(case.work / "stores")
-    children = [start(line(number), case.work) for number in range(AT_ONCE)]
-    doomed = case.rng.sample(range(AT_ONCE), case.rng.choice([0, 0, 1, 3]))
-    for number in doomed:
-        time.sleep(case.rng.uniform(0, case.wanted.seconds))
-        children[number].kill()
-    case.about = f"eight at once, {len(doomed)} of them killed"
-    ends = [child.end(LIMIT) for child in children]
-    case.check_whole()
-    for number, end in enumerate(ends):
-        if case.note_refusal(end):
-            continue
-        case.require(end.code in (0, -signal.SIGKILL), f"exit code {end.code}", end)
-        if not is_sweep:
-            again = end if end.code == 0 else command.run(line(number), case.work)
-            shutil.rmtree(case.work / "out", ignore_errors=True)
-            if (case.work / f"out{number}").exists():  # judged as if it had been the only one
-                (case.work / f"out{number}").rename(case.work / "out")
-            case.check_end(again)
-    if is_sweep:
-        case.check_end(command.run_again(case.work))
-
-
 _histories: dict[str, power.History] = {}
 _seen: set[int] = set()  # states
 
@@ -116,9 +78,9 @@ def power_cut(case: Case) -> None:
     """Cut the power of a command at a random moment, then run it again."""
     line = " ".join(case.command.words)
     if line not in _histories:
-        end, _histories[line] = watched(case.command.words, case.work)
+        end, _histories[line] = power.recorded(case.command.words, case.work)
         if end.code != 0:
-            raise RuntimeError(f"{line} under strace: {end}")
+            raise RuntimeError(f"{line}, recorded: {end}")
     history = _histories[line]
     case.about, tree = power.some_crash(history, case.rng)
     if (key := hash((line, *sorted(tree.items())))) in _seen:
@@ -190,14 +152,7 @@ KINDS: dict[str, tuple[Callable[[Case], None], list[str]]] = {  # disturbances, 
     "power-": (power_cut, [*WRITERS, "ensemble", "tree"]),
     "size-": (limited_file_sizes, WRITERS),
     "memory-": (short_memory, MEMORY),
-    "eight-": (eight_at_once, ["estimation", "sweep"]),
 }
-
-
-def _prepare(name: str, disturb: Callable[[Case], None]) -> None:
-    if disturb is power_cut and shutil.which("strace") is None:
-        raise LeftOut("strace is not installed")
-    judge.prepare(name)
 
 
 def _check(name: str, disturb: Callable[[Case], None], case: list[int], place: Path) -> list[str]:
@@ -210,7 +165,7 @@ def _check(name: str, disturb: Callable[[Case], None], case: list[int], place: P
 
 CAMPAIGNS = {
     f"{prefix}{name}": Generator(
-        st.tuples(st.integers(0, 1 << 32)), partial(_check, name, disturb), partial(_prepare, name, disturb)
+        st.tuples(st.integers(0, 1 << 32)), partial(_check, name, disturb), partial(judge.prepare, name)
     )
     for prefix, (disturb, names) in KINDS.items()
     for name in names

@@ -1,5 +1,5 @@
-"""What a power cut may leave: the steps of a command are replayed up to some moment on a file system that forgets what
-was not synced.
+"""What a power cut may leave: the steps of a command are recorded, and replayed up to some moment on a file system that
+forgets what was not synced.
 
 The model is that of Pillai et al. 2014 (All file systems are not created equal, OSDI) with POSIX's minimum promises:
 file contents are certain once the file was synced, a name (a file made, renamed or removed) once its folder was synced.
@@ -8,11 +8,18 @@ Any part of everything else may be lost, in any order, but a renaming is whole o
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from fuzzing.child import End, command_line, start
+
+from kills.commands import LIMIT
 
 ROOT = 0  # number of the work folder
 Tree = dict[str, bytes | None]  # contents of files by path; None: a folder
@@ -46,19 +53,6 @@ class History:
     names: dict[tuple[int, str], int] = field(default_factory=dict)
     contents: dict[int, bytes] = field(default_factory=dict)
     steps: list[Write | Names | Sync] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, work: Path) -> History:
-        """Return a history without steps: everything in a folder is on disk."""
-        history, numbers = cls(), {work: ROOT}
-        for path in sorted(work.rglob("*")):
-            number = numbers[path] = len(numbers)
-            history.names[numbers[path.parent], path.name] = number
-            if path.is_dir():
-                history.folders.add(number)
-            else:
-                history.contents[number] = path.read_bytes()
-        return history
 
     def undisturbed(self, steps: int | None = None) -> Tree:
         """Return the folder after the first `steps` steps (default: all) if nothing is lost."""
@@ -118,8 +112,92 @@ class History:
         return found
 
 
+NAMING = ("replace", "rename", "unlink", "remove", "rmdir", "mkdir", "link")  # calls of os that change names
+PARTS = 4  # in which what was written between two calls may be lost
+
+
+class Recorder:
+    """Records what this process does to a folder from now on: each call of `os` that syncs or changes names is a step.
+
+    What came between two of these (files that a library has made, and what was written) is seen by reading the folder.
+    """
+
+    def __init__(self, work: Path) -> None:
+        self.work, self.history, self.numbers = work, History(), {work.stat().st_ino: ROOT}
+        self.names: dict[tuple[int, str], int] = {}
+        self.contents: dict[int, bytes] = {}
+        self.count = 1
+        self.look()
+        self.history.steps.clear()  # what is there already is on disk
+        self.history.names, self.history.contents = dict(self.names), dict(self.contents)
+        os.fsync = self._sync
+        for name in NAMING:
+            setattr(os, name, partial(self._name, getattr(os, name)))
+
+    def _sync(self, handle: Any) -> None:
+        self.look()
+        inode = os.fstat(handle).st_ino
+        if inode in self.numbers:
+            self.history.steps.append(Sync(self.numbers[inode]))
+
+    def _name(self, call: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        self.look()
+        answer = call(*given, **more)
+        self.look(at_once=True)
+        return answer
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Add the steps since the last look. at_once: all changes of names are one step."""
+        names, contents = {}, {}
+        for base, folders, files in os.walk(self.work):
+            parent = self._number(base)
+            for name in sorted([*folders, *files]):
+                path = os.path.join(base, name)
+                names[parent, name] = number = self._number(path)
+                if name in folders:
+                    self.history.folders.add(number)
+                else:
+                    contents[number] = Path(path).read_bytes()
+        new: list[tuple[int, str, int | None]] = [
+            (*place, number) for place, number in names.items() if self.names.get(place) != number
+        ]
+        changes = [(*place, None) for place in self.names if place not in names] + new
+        self.history.steps += [Names(tuple(changes))] * bool(changes) if at_once else [Names((one,)) for one in changes]
+        for number, content in contents.items():
+            if content == (before := self.contents.get(number, b"")):
+                continue
+            if len(content) < len(before):
+                self.history.steps.append(Write(number, len(content), None))
+            at = len(before) if content.startswith(before) else 0
+            size = -(-len(content[at:]) // PARTS) or 1
+            self.history.steps += [Write(number, k, content[k : k + size]) for k in range(at, len(content), size)]
+        self.names, self.contents = names, contents
+        self.numbers = {inode: number for inode, number in self.numbers.items() if number in {ROOT, *names.values()}}
+
+    def _number(self, path: str) -> int:
+        inode = os.lstat(path).st_ino
+        if inode not in self.numbers:
+            self.numbers[inode] = self.count
+            self.count += 1
+        return self.numbers[inode]
+
+
+def recorded(words: list[str], work: Path) -> tuple[End, History]:
+    """Run a command line in a folder; return its end and its history."""
+    kept = work.with_name("history")
+
+    def run() -> int:
+        recorder = Recorder(work)
+        code = command_line(words)
+        recorder.look()
+        kept.write_bytes(pickle.dumps(recorder.history))
+        return code
+
+    end = start(run, work).end(LIMIT)
+    return end, pickle.loads(kept.read_bytes())
+
+
 def written(content: bytes, step: Write) -> bytes:
-    """Return a file's content after a write."""
     before = content[: step.at].ljust(step.at, b"\0")
     return before if step.data is None else before + step.data + content[step.at + len(step.data) :]
 

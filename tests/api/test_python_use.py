@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 
 import lmtool
 from lmtool import results
-from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limited
+from lmtool.data.derived_corpus import SkipCorpus, TextCorpus, limit_words
 from lmtool.data.text_form import TextForm
 from lmtool.system import parallel
 from tests.api.conftest import TRAIN
@@ -119,7 +119,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
         with pytest.raises(lmtool.UserError):
             mistake()
         assert lmtool.load("bigram").model.table.order == 3, "what is replaced is removed when all has been read"
-    merged = lmtool.merge(["mix"], out="bigram", overwrite=True)  # which is also a member of the mixture
+    merged = lmtool.convert(runs=["mix"], out="bigram", overwrite=True)  # which is also a member of the mixture
     assert merged.path == Path("bigram") and lmtool.load("bigram").model.table.order == 3
     for read in ({"run": "bigram"}, {"runs": ["small", tmp_path / "bigram"]}):
         with pytest.raises(lmtool.UserError, match="out=bigram is a run that is read"):
@@ -272,7 +272,7 @@ def test_pickles_and_pictures(
     assert again.split("train").ids.tolist() == corpus.split("train").ids.tolist()
     form = TextForm(corpus.vocabulary)
     text = TextCorpus(corpus.split("valid"), "valid", form)
-    for derived in (limited(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
+    for derived in (limit_words(corpus, ["a", "b"]), SkipCorpus(corpus, 2), text):
         again = pickle.loads(pickle.dumps(derived))
         assert type(again) is type(derived) and again.vocabulary.words == derived.vocabulary.words
         assert again.split("valid").ids.tolist() == derived.split("valid").ids.tolist()

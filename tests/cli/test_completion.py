@@ -54,7 +54,7 @@ LINES = {
     "train data=text data.train=[text.txt,t": ["data.train=[text.txt,text.txt"],
     "convert arpa=t": ["arpa=text.txt"],
     "export to=t": ["to=text.txt"],
-    "eval nbest=t": ["nbest=text.txt"],
+    "rescore nbest=t": ["nbest=text.txt"],
     "report ru": ["runs/"],
     "train --config-dir own model=m": ["model=mine"],
     f"train options={EXAMPLE} model=w": ["model=window_gru"],

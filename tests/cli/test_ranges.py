@@ -29,7 +29,7 @@ NEEDS = {
     "table": ["counts.paths=a", "model=ngram"],
     "text": ["data=names"],  # it has a data.split
     "train": ["model=ngram"],  # prune is null for the others
-    "eval": ["nbest=a"],
+    "rescore": ["nbest=a"],
     "compare": ["runs=[a,b]"],
     "ensemble": ["runs=[a,b]", "cache=neural"],
     "clusters": ["tree.run=a"],
@@ -176,7 +176,7 @@ def test_all_verbs_are_walked() -> None:
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
     config, expected = option(setting.group, setting.schema)
-    favored = setting.key == "nbest_word_penalty"  # negative: longer hypotheses are
+    favored = setting.key == "word_penalty"  # negative: longer hypotheses are
     negative = favored or (bool(setting.rule.bounds) and setting.rule.low < 0)
     for number, value in enumerate(bad_values(setting)[int(negative) :]):  # -1 comes first
         said = refusal(config, expected, setting.key, value, setting.group if number else "")

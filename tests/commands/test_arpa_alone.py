@@ -92,7 +92,7 @@ def test_predict_generate_and_rescore(files: Run) -> None:
     assert result("next")["run"] == "de.arpa"
     assert len(files("generate", "arpa=de.arpa", "count=3", "seed=1").splitlines()) == 5
     Path("lists.txt").write_text("0 ||| b a ||| ||| 0\n0 ||| a b ||| ||| 0\n")
-    files("eval", "arpa=de.arpa", "nbest=lists.txt", "hydra.run.dir=lists")
+    files("rescore", "arpa=de.arpa", "nbest=lists.txt", "hydra.run.dir=lists")
     best = (Path("lists") / "nbest.txt").read_text().splitlines()[0].split(" ||| ")
     assert best[1] == "a b"
 

@@ -122,7 +122,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     # ARPA files
     ("eval run=de.arpa text=de.txt", f"de.arpa {ARPA_FILE}de.arpa, in lmtool eval, score, predict or convert"),
     ("predict a run=no.arpa.gz", f"no.arpa.gz {ARPA_FILE}no.arpa.gz"),
-    ("eval arpa=de.arpa", "arpa=de.arpa: needs text=FILE or nbest=FILE"),
+    ("eval arpa=de.arpa", "arpa=de.arpa: needs text=FILE"),
     ("eval arpa=de.arpa run=kn3 text=de.txt", "run=kn3: cannot be used with arpa=de.arpa; remove one of the two"),
     ("generate arpa=de.arpa run=kn3", "run=kn3: cannot be used with arpa=de.arpa; remove one of the two"),
     ("eval arpa=de.txt text=de.txt", "de.txt is not an ARPA file"),

@@ -144,7 +144,7 @@ def test_one_run_and_a_cache_are_a_mixture(trained: Path, lmtool: Run) -> None:
     assert [row["run"].rpartition("/")[2] for row in result("out")["members"]] == ["kn3", "cache=unigram"]
     assert "a run with a cache" not in lmtool("eval", "run=out", "accuracy=true")
     Path("lists").write_text("0 ||| a\n")
-    assert "nbest" in lmtool("eval", "run=out", "nbest=lists", code=2)
+    assert "nbest=lists: out has a cache" in lmtool("rescore", "run=out", "nbest=lists", code=2)
 
 
 def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:

@@ -203,7 +203,7 @@ def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:
 def test_nbest_lists_are_rescored(unigram: Run) -> None:
     unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
     Path("lists").write_text("0 ||| b b ||| x= 1 ||| -1\n0 ||| a a ||| x= 1 ||| -2\n1 ||| zzz ||| x= 1 ||| 0\n")
-    unigram("eval", "run=laplace", "nbest=lists", "nbest_weight=0.5", "hydra.run.dir=given")
+    unigram("rescore", "run=laplace", "nbest=lists", "weight=0.5", "hydra.run.dir=given")
     # a 7, b 3, <unk> 1 and </s> 5, of 16.
     score = {"b b": math.log(45 / 16**3), "a a": math.log(245 / 16**3), "zzz": math.log(5 / 16**2)}
     want = [("0", "b b", -1), ("0", "a a", -2), ("1", "zzz", 0)]
@@ -214,7 +214,7 @@ def test_nbest_lists_are_rescored(unigram: Run) -> None:
         assert float(line[3]) == pytest.approx(total + 0.5 * score[words], rel=1e-6)
     assert result("given")["weight"] == 0.5 and "word_error_rate" not in result("given")
     Path("right").write_text("a a\nzzz c\n")
-    said = unigram("eval", "run=laplace", "nbest=lists", "nbest_reference=right", "hydra.run.dir=tuned")
+    said = unigram("rescore", "run=laplace", "nbest=lists", "reference=right", "hydra.run.dir=tuned")
     found = result("tuned")
     # The second of list 0 is taken from where -2 + w log(245) is above -1 + w log(45).
     assert found["weight"] == pytest.approx(1 / math.log(245 / 45) + 1, rel=1e-6)
@@ -229,39 +229,40 @@ def test_a_word_penalty_is_tuned_with_the_weight(unigram: Run) -> None:
     # likely, so that no weight above 0 chooses "a a a" from list 0, and none below 1/2 "a a" from list 1.
     Path("lists").write_text("0 ||| a a a\n0 ||| a\n1 ||| a a\n1 ||| b b a a ||| x= 1 ||| 1\n")
     Path("right").write_text("a a a\na a\n")
-    line = ("eval", "run=laplace", "nbest=lists", "nbest_reference=right")
+    line = ("rescore", "run=laplace", "nbest=lists", "reference=right")
     unigram(*line, "hydra.run.dir=weight")
-    said = unigram(*line, "nbest_word_penalty=tuned", "hydra.run.dir=both")
+    said = unigram(*line, "word_penalty=tuned", "hydra.run.dir=both")
     found = result("both")
     assert result("weight")["word_error_rate"] == 0.4 and found["word_error_rate"] == 0
     assert "word_penalty" not in result("weight") and found["word_penalty"] < 0
-    assert f"nbest_weight={found['weight']:.6g} nbest_word_penalty={found['word_penalty']:.6g}" in said
+    assert f"use weight={found['weight']:.6g} word_penalty={found['word_penalty']:.6g}" in said
     a, b = math.log(7 / 16), math.log(3 / 16)
     weight, penalty = found["weight"], found["word_penalty"]
     assert 2 * (weight * a - penalty) > 0 and 1 + 2 * (weight * b - penalty) < 0
-    given = (f"nbest_weight={weight}", f"nbest_word_penalty={penalty}")
+    given = (f"weight={weight}", f"word_penalty={penalty}")
     unigram(*line, *given, "hydra.run.dir=given")
     assert result("given")["word_error_rate"] == 0 and "tuned" not in result("given")
     assert Path("given/best.txt").read_text() == "a a a\na a\n"
     total = float(Path("given/nbest.txt").read_text().split("\n")[0].split(" ||| ")[-1])
     assert total == pytest.approx(weight * (3 * a + math.log(5 / 16)) - 3 * penalty, rel=1e-6)
     for value in ("tuned", "x", "nan"):
-        wrong = unigram("eval", "run=laplace", "nbest=lists", f"nbest_word_penalty={value}", code=2)
-        assert "must be null, a number, or with nbest_reference=FILE tuned" in wrong
-    assert "needs nbest=FILE" in unigram("eval", "run=laplace", "nbest_word_penalty=1", code=2)
+        wrong = unigram("rescore", "run=laplace", "nbest=lists", f"word_penalty={value}", code=2)
+        assert "must be null, a number, or with reference=FILE tuned" in wrong
 
 
-def test_nbest_settings_that_contradict(unigram: Run) -> None:
+def test_faulty_nbest_lists_and_settings(unigram: Run) -> None:
     for text in ("0 ||| a\n\n0 ||| b\n", "0 ||| a\n\n"):
         Path("lists").write_text(text)
-        said = unigram("eval", "run=one", "nbest=lists", code=2)
+        said = unigram("rescore", "run=one", "nbest=lists", code=2)
         assert "lists, line 2 is empty" in said and said.count("\n") == 1
     Path("lists").write_text("0 ||| a\n")
-    assert "1.0000" in unigram("eval", "run=one", "nbest=lists")
-    assert "nbest_weight=-1.0: must be" in unigram("eval", "run=one", "nbest=lists", "nbest_weight=-1", code=2)
-    assert "nbest_weight=1.0: needs nbest=FILE" in unigram("eval", "run=one", "nbest_weight=1", code=2)
-    assert "text=train.txt: cannot be used with nbest=lists; remove" in unigram(
-        "eval", "run=one", "nbest=lists", "text=train.txt", code=2
-    )
+    assert "1.0000" in unigram("rescore", "run=one", "nbest=lists")
+    assert "weight=-1.0: must be" in unigram("rescore", "run=one", "nbest=lists", "weight=-1", code=2)
+    said = unigram("eval", "run=one", "nbest=lists", code=2)
+    assert said.endswith("no key 'nbest'; it is a key of lmtool rescore\n")
+    said = unigram("eval", "run=one", "nbest_reference=right", code=2)
+    assert "did you mean reference? (a key of lmtool rescore)" in said
     Path("lists").write_text("0 ||| zzz\n")
-    assert "1 of 1 hypotheses have words to which one gives probability 0" in unigram("eval", "run=one", "nbest=lists")
+    assert "1 of 1 hypotheses have words to which one gives probability 0" in unigram(
+        "rescore", "run=one", "nbest=lists"
+    )

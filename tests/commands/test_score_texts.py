@@ -473,7 +473,7 @@ def test_other_text_is_scored_anew(files: Run, monkeypatch: pytest.MonkeyPatch) 
     words = ["score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv"]
     with monkeypatch.context() as patch:
         patch.setattr(
-            "lmtool.commands._score_outputs.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+            "lmtool.commands._score_texts.write_table", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         files(*words, code=130)
     shutil.copytree("out.tsv.partial", "kept")

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
+from lmtool.cli.values import read_text
 from lmtool.commands import verb_setting_types, verbs
+from lmtool.config.grammar import override_key, parse_value, quote_text, to_hydra_text
 from lmtool.config.options import GROUP_MODULES, folder_in_use
 from lmtool.config.settings import describe_config_error
 from lmtool.config.types import SettingType, hint_type, option_types
@@ -24,8 +28,10 @@ OPTIONS = [(group, name) for group in [*GROUP_MODULES, "training"] for name in S
 
 
 def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
-    """Return the members of a dataclass's enumerations, as Python has them."""
-    found = {}
+    """Return the members of a dataclass's enumerations, and the words that its texts may be, as Python has them."""
+    rules = {field.name: field.metadata["rule"] for field in fields(settings) if "rule" in field.metadata}
+    texts = {field.name for field in fields(settings) if field.type in ("str", "str | None")}
+    found = {name: rule.words for name, rule in rules.items() if rule.words and name in texts}
     for name, hint in get_type_hints(settings, include_extras=True).items():
         kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]
         members = [tuple(kind.__members__) for kind in kinds if issubclass(kind, Enum)]
@@ -55,7 +61,7 @@ def test_what_the_types_say() -> None:
     assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
-    assert verb_setting_types("eval")["nbest_weight"].names == {"float", "None"}
+    assert verb_setting_types("rescore")["weight"].names == {"float", "None"}
     nplm = option_types("model", "nplm")
     assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
     assert nplm["context_size"].names == {"int"}, "of a base class in another file"
@@ -162,3 +168,29 @@ def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:
     for name, other in (("a", "b"), ("b", "a")):  # in a circle, of which Hydra tells
         (tmp_path / "model" / f"{name}.yaml").write_text(f"defaults: [{other}, tree: huffman]\nkind: nplm\n")
     assert of(model="a")["tree"] == "huffman"
+
+
+def read_again(text: str) -> str:
+    return str(OmegaConf.create({"value": read_text(quote_text(text))})["value"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["runs/a", "it's", 'a "b"', "back\\slash", "end\\", "a\\'b", "${x}", "\\${x}", "a, b]", "ünï", "x=y", " a ", ""],
+)
+def test_quoted_and_read_again(text: str) -> None:
+    assert read_again(text) == text
+
+
+@given(st.text(alphabet="ab\\'\"${}=, []:", max_size=12))
+def test_any_text_is_read_again(text: str) -> None:
+    assert read_again(text) == text
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 1e-8, "1", "it's", [1, "a,b", [None]], {"a": "x", "b c": [1]}])
+def test_a_value_is_read_again(value: object) -> None:
+    assert parse_value(to_hydra_text(value)).value() == value
+
+
+def test_keys() -> None:
+    assert [override_key(word) for word in ("a.b=c=d", "+a=1", "++a=1", "~a", "a=null")] == ["a.b", "a", "a", "a", "a"]

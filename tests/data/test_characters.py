@@ -20,7 +20,6 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import read_blocks
 from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData
-from lmtool.data.store import Store, UnusableStore
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.text_records import record_blocks
 from lmtool.data.text_rules import TextRules
@@ -190,13 +189,3 @@ def test_carriage_returns_alone_end_lines(block: int, folder: Path, monkeypatch:
     assert [(row["tokens"], row["sentences"]) for row in prepared.rows] == [(7, 3), (5, 2)]
     assert b"".join(read_blocks("train.txt")) == b"a b\nc\n\nd\n"
     assert [block.content for block in record_blocks(["train.txt"], None)] == [b"a b\nc\n\nd\n"]
-
-
-def test_a_store_with_the_former_count_is_made_again(folder: Path) -> None:  # noqa: F811
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmtool.data.store.FORMAT", 1)
-        store = preprocess(text(), folder / "stores", progress=False)
-        store.close()
-    with pytest.raises(UnusableStore, match="store format 1, not 4"):
-        Store.open(store.path)
-    assert preprocess(text(), folder / "stores", progress=False).created

@@ -65,7 +65,7 @@ def test_every_verb(lmtool: Callable[..., str], monkeypatch: pytest.MonkeyPatch)
     for line, file in (
         (("eval", "arpa=a.arpa", "text=train.txt"), "a.arpa"),
         (("eval", "arpa=de.arpa", "text=x.txt"), "x.txt"),
-        (("eval", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt"),
+        (("rescore", "arpa=de.arpa", "nbest=nbest.txt"), "nbest.txt"),
         (("score", "arpa=de.arpa", "text=x.txt", "to=s.tsv"), "x.txt"),
         (("surprisal", "arpa=de.arpa", "text=x.tsv"), "x.tsv"),
         (("compare", "runs=[x.tsv,de.arpa]", "text=train.txt"), "x.tsv"),
@@ -160,3 +160,17 @@ def test_a_word_list(lmtool: Callable[..., str]) -> None:
     (store,) = Path("stores").glob("*.h5")
     with lm.Corpus.open(store) as corpus:
         assert corpus.oov_share("train") == 0
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_a_list_of_words_has_no_cells(mark: str, lmtool: Callable[..., str]) -> None:
+    Path("w.csv").write_text(f"the{mark}12\ncat{mark}3\n")
+    Path("t.txt").write_text("the cat\n")
+    Path("de.arpa").write_text(ARPA)
+    said = f"w.csv: each line has cells with {mark} between them: give words alone, one per line"
+    words = ("preprocess", "data=text", "data.train=t.txt", "data.valid=null", "data.vocabulary.file=w.csv")
+    assert lmtool(*words, code=2).splitlines()[-1] == f"lmtool: {said}"
+    limited = ("convert", "arpa=de.arpa", "to=x.arpa", "limit_vocabulary=w.csv")
+    assert lmtool(*limited, code=2).splitlines()[-1] == f"lmtool: limit_vocabulary={said}"
+    Path("w.csv").write_text(f"the\ncat\n{mark}\n")  # which may be words themselves
+    assert "train       3          1      3    0      0 " in lmtool(*words)

@@ -27,7 +27,6 @@ from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
 from lmtool.data.store import Store
 from lmtool.data.text_files import DownloadConfig
-from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.tokenizer import RESERVED
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag, remove_stale
@@ -227,18 +226,6 @@ def test_only_data_that_take_a_word_list_are_given_one() -> None:
     with pytest.raises(UserError, match=r"data\.vocabulary\.file=words\.txt: data\.kind=toy has its own words"):
         ToyData("toy", "toy", True, rules)
     assert text(vocabulary=rules).takes_word_list and not ToyData.takes_word_list
-
-
-def test_tags_are_dropped_from_other_text_too(folder: Path) -> None:
-    (folder / "train.txt").write_text("a/x b/y/z c\n")
-    data = text(tags=True)
-    assert data.drops_tags() and not text().drops_tags() and not ToyData("toy", "toy", True, RULES).drops_tags()
-    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
-        vocabulary = corpus.vocabulary
-    assert set(vocabulary.words) >= {"a", "b/y", "c"}
-    form = TextForm(vocabulary, tags=True)
-    split = split_of_text([b"a/n c d/n\n"], "x", form)[0]
-    assert [vocabulary.words[k] for k in split.ids] == ["a", "c", "<unk>", "</s>"]
 
 
 def test_text_that_is_not_here(folder: Path) -> None:

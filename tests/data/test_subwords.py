@@ -1,8 +1,10 @@
-"""Pieces of words: how they are learned, read from files and stored, and that every text comes back from them."""
+"""Pieces of words: how they are learned, read from files and stored; tables of SentencePiece's normalizer."""
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import struct
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from lmtool.data._train_subwords import LETTERS, train_subwords
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.builtin import SyntheticData
-from lmtool.data.subwords import UNKNOWN, PieceTable, Subwords
+from lmtool.data.subwords import UNKNOWN, PieceTable, Subwords, require_table
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
@@ -277,3 +279,101 @@ def test_mistakes_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(UserError, match=r'models of SentencePiece need its package: pip install "lmtool\[subwords\]"'):
         piece_lines(UNIGRAM_SYMBOLS, "m.model")
+
+
+LEAF = 1 << 31
+
+
+def table(*, root: int = 256, place: int = 321, following: int = 512, value: int = 0, texts: bytes = b"B\0") -> bytes:
+    """Return a table in which A becomes B: the root's children are at 256 ^ byte, e.g. 321; A's value is at 512."""
+    units = [0] * 768
+    units[0] = root << 10
+    units[place] = (321 ^ following) << 10 | 1 << 8 | 65
+    units[512] = LEAF | value
+    return struct.pack("<I768I", 768 * 4, *units) + texts
+
+
+def test_the_table_is_as_the_library_reads_it() -> None:
+    assert tokenizers.normalizers.Precompiled(table()).normalize_str("CAT") == "CBT"
+    require_table(table())
+    require_table(table(value=2, texts=b"B\0CD\0"))
+
+
+def test_lines_are_normalized_by_the_table() -> None:
+    normalizer = b"\x12" + _size(len(table())) + table()
+    unknown = message((1, b"<unk>"), (2, 0.0), (3, 2))
+    pieces = [unknown, *(message((1, piece.encode()), (2, -1.0)) for piece in ("\u2581", "C", "B"))]
+    model = (
+        message(*((1, piece) for piece in pieces), (2, message((3, 1)))) + b"\x1a" + _size(len(normalizer)) + normalizer
+    )
+    assert piece_lines(model, "m.model")(["CAT"]) == ["\u2581 C B T"]
+
+
+WRONG = {
+    "empty": b"",
+    "cut off": table()[:300],
+    "no units": struct.pack("<I", 0) + b"B\0",
+    "the root beyond the end": table(root=768),
+    "a child beyond the end": table(following=1024),
+    "a text beyond the end": table(value=3),
+    "half a character": table(value=1, texts="ü\0".encode()),
+    "texts that are not UTF-8": table(texts=b"\xff\0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_tables_that_a_lookup_would_run_out_of(name: str) -> None:
+    with pytest.raises(ValueError):
+        require_table(WRONG[name])
+    with_table = b"\x1a" + _size(len(WRONG[name]) + 3) + b"\x12" + _size(len(WRONG[name]), 2) + WRONG[name]
+    piece = b"\x0a\x08\x0a\x01a\x15\0\0\0\0"
+    if WRONG[name]:
+        with pytest.raises(UserError, match=r"m\.model is cut off or not a model of SentencePiece"):
+            subwords_of_model(piece + with_table, "m.model", Unit.unigram)
+
+
+def _size(size: int, letters: int = 2) -> bytes:
+    """Return a number in two bytes, as in Protocol Buffers."""
+    assert letters == 2 and size < 1 << 14
+    return bytes([size & 127 | 128, size >> 7])
+
+
+def tokenizer_json(**changes: object) -> str:
+    """Return a tokenizer.json of all bytes."""
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({letter: k for k, letter in enumerate(sorted(alphabet))}, [])
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return json.dumps(json.loads(tokenizer.to_str()) | changes)
+
+
+def test_a_damaged_table_in_a_tokenizer_json() -> None:
+    damaged = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table(root=768)).decode()}
+    for normalizer in (damaged, {"type": "Sequence", "normalizers": [damaged]}):
+        with pytest.raises(
+            UserError, match=r"t\.json is not a tokenizer that the library tokenizers reads \(the table that normal"
+        ):
+            Subwords.parse(tokenizer_json(normalizer=normalizer), "t.json")
+
+
+def test_numbers_of_pieces_with_gaps_take_no_memory() -> None:
+    right = json.loads(tokenizer_json())
+    right["model"]["vocab"]["a"] = 4_294_967_295
+    subwords = Subwords.parse(json.dumps(right), "t.json")
+    table = subwords.table(["ab"])
+    assert len(subwords.names) == 256 and subwords.names[255] == "a"
+    assert [subwords.names[k] for k in table.ids.tolist()] == subwords.pieces(["ab"]) == ["\u0120", "a", "b"]
+    assert subwords.text(table.ids.tolist()) == "ab"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "3", "", "{"])
+def test_json_that_is_no_tokenizer(text: str) -> None:
+    with pytest.raises(UserError, match=r"t\.json is not a tokenizer that the library tokenizers reads"):
+        Subwords.parse(text, "t.json")
+
+
+def test_a_number_of_too_many_bytes() -> None:
+    with pytest.raises(UserError, match=r"m\.model is cut off or not a model of SentencePiece"):
+        subwords_of_model(b"\xff" * 200_000, "m.model", Unit.unigram)

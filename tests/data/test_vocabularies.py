@@ -1,4 +1,4 @@
-"""Models of different words and data mixed on a text: by hand, and as people type it."""
+"""Models of different words and data mixed on a text: by hand, and as people type it; the words of a run folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 import lmtool as package
 from lmtool.data.readers import KENLM_BINARY
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
 from lmtool.mixtures.vocabularies import OverVocabulary, shares_of_unk
+from lmtool.runs.corpus import load_vocabulary, save_vocabulary
 from lmtool.runs.run import Run as RunFolder
 from tests.commands.test_ensemble import Fixed
 from tests.conftest import Run, result
@@ -284,3 +286,22 @@ def test_a_vocabulary_that_lacks_words_of_a_model() -> None:
         OverVocabulary(Fixed([[0.5, 0.5]] * 2, 1), own, larger)
     ids, log_share = shares_of_unk(own, Vocabulary(("b", "a", "<unk>"), np.ones(3), None, 2))
     assert ids.tolist() == [1, 0, 1] and np.exp(log_share).tolist() == [0.5, 1, 0.5]
+
+
+def test_a_vocabulary_of_any_words(tmp_path: Path) -> None:
+    escaped = ("\\\\", "\\\\t", "\\\t", "\\n", "\t", "\n", "\r")
+    plain = ("\\", "\\alpha", "a\\", "\\<unk>", " ", "\u2028", "\u00e9", "</s>", "<unk>", "<s>")
+    words = escaped + plain
+    eos_unk = len(words) - 3, len(words) - 2
+    kept = Vocabulary(words, np.arange(len(words))[::-1].copy(), *eos_unk)
+    path = tmp_path / "vocabulary.txt"
+    save_vocabulary(kept, path)
+    found = load_vocabulary(path)
+    assert found.words == words and found.counts.tolist() == kept.counts.tolist() and (found.eos, found.unk) == eos_unk
+    lines = path.read_bytes().decode().split("\n")
+    want = ["\\\\\\\\", "\\\\\\\\t", "\\\\\\t", "\\\\n", "\\t", "\\n", "\\r", *plain]  # a piece \\ is itself
+    assert [line.split("\t")[0] for line in lines[:-1]] == want
+    for damaged in ("\n".join(lines[:-2]), "a\tb\n", "", "a\n", "a\t1\na\t1\n<unk>\t0\n<s>\t0\n"):
+        path.write_text(damaged)
+        with pytest.raises(UserError, match="damaged"):
+            load_vocabulary(path)

@@ -134,7 +134,7 @@ LINES = [
     "train data=text data.name=s data.train={{a:{runs}/names.txt,b:{runs}/names.txt}} data.valid={runs}/names.txt "
     "model=ngram model.order=2 smoother=count_merging",
     "eval run={runs}/kn3 accuracy=true",
-    "eval run={runs}/kn3 nbest=lists.txt nbest_reference=reference.txt",
+    "rescore run={runs}/kn3 nbest=lists.txt reference=reference.txt",
     "score run={runs}/kn3 run_out={runs}/mle text=text.txt filter=kept.txt share=0.5",
     "score run={runs}/kn3 text=text.txt to=scores.tsv buckets=[head,tail]",
     "surprisal run={runs}/kn3 text=text.txt to=surprisal.tsv",

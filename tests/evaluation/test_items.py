@@ -100,6 +100,14 @@ def test_conditions_of_an_item_are_refused_with_the_columns_name(files: Run) -> 
         said = files(*ask, code=2)
         assert "t.csv, row 6: item 1 is several texts of similar words, by column cond" in said
         assert "item_column=item,cond" in said
+    # the texts end in periods; words have numbers, and there is no column of conditions
+    dots = {item: {c: f"{t}." for c, t in conditions.items()} for item, conditions in ITEMS.items()}
+    rows = rows_of(dots, n=lambda n, k, row: k)
+    written([{key: value for key, value in row.items() if key != "cond"} for row in rows], "t.csv")
+    assert (
+        "row 6: item 1 is several texts of similar words, by column n: tell them apart by item_column=item,COLUMN"
+        in (files(*ask, code=2))
+    )
     # subjects who read the same texts, and a table without a column item
     rows = [
         {"who": who, **row} for item in (1, 2) for who in "ab" for row in rows_of({item: {"c": ITEMS[item]["comma"]}})
@@ -119,6 +127,21 @@ def test_conditions_of_an_item_are_refused_with_the_columns_name(files: Run) -> 
     pandas = pytest.importorskip("pandas")
     with pytest.raises(UserError, match=r"text, row 6: item 1 is several texts .* by column cond"):
         python.surprisal("m.arpa", pandas.DataFrame(rows_of(ITEMS)))
+
+
+def test_texts_of_other_words_in_an_item_are_warned_of(files: Run) -> None:
+    other = {1: {"x": "when the dog ran", "y": "dog dog ran"}, 2: {"x": "ran ran", "y": "the the when"}}
+    written(rows_of(other), "t.csv")
+    warned = "warning: t.csv, row 5: item 1 is read as one text, but column cond divides it: if it is several, set "
+    assert f"{warned}item_column=item,cond" in files("surprisal", "arpa=m.arpa", "text=t.csv")
+    rows = [{k: v for k, v in row.items() if k != "cond"} for row in rows_of(other, nr=lambda n, k, row: k + 1)]
+    written(rows, "t.csv")
+    assert "row 5: item 1 is read as one text, but column nr divides it" in (
+        files("surprisal", "arpa=m.arpa", "text=t.csv")
+    )
+    pandas = pytest.importorskip("pandas")
+    with pytest.warns(UserWarning, match="text, row 5: item 1 is read as one text, but column nr divides it"):
+        python.surprisal("m.arpa", pandas.DataFrame(rows))
 
 
 def story(sentences: int, shift: int) -> Iterator[tuple[int, int, int, str]]:

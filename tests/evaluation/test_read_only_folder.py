@@ -30,7 +30,7 @@ NEED_A_FOLDER = (
     "train model=ngram data=toy",
     "report kn3",
     "eval run=kn3 hydra.run.dir=here",
-    "eval run=kn3 nbest=n.txt",
+    "rescore run=kn3 nbest=n.txt",
 )
 SCRIPT = """
 import sys

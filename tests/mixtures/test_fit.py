@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmtool.config.verbs import CacheKind, FitOn, MixMethod
 from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
@@ -39,7 +38,7 @@ FIRST, SECOND, EVEN = ([[p, 1 - p]] * 3 for p in (0.9, 0.1, 0.5))
 
 def fitted(models: list[Any], log_prob: np.ndarray | None = None, **changes: object) -> tuple[FittedMixture, str]:
     """Fit a mixture with these settings, except for the changes; return it and the printed text."""
-    values: dict[str, object] = dict(method=MixMethod.linear, cache=None, weights=None, fit_on=FitOn.text, split="test")
+    values: dict[str, object] = dict(method="linear", cache=None, weights=None, fit_on="text", split="test")
     values |= dict(cache_size=2, cache_theta=None, fit_split="valid", fit_contexts=100)
     said: list[str] = []
     config: Any = SimpleNamespace(**(values | changes))
@@ -65,19 +64,19 @@ def test_weights_that_are_known_are_not_fitted() -> None:
     models = [Fixed(FIRST, 1), Alike(SECOND, 1)]
     found, said = fitted(models, weights=[0.3, 0.7])
     assert (found.weights.tolist(), found.mixture, found.result, said) == ([0.3, 0.7], {"method": "linear"}, {}, "")
-    found, _ = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.unigram)
+    found, _ = fitted(models, weights=[0.3, 0.5, 0.2], cache="unigram")
     assert found.mixture == {"method": "linear", "cache": {"kind": "unigram", "size": 2}} and not found.result
-    found, _ = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural, cache_theta=0.5)
+    found, _ = fitted(models, weights=[0.3, 0.5, 0.2], cache="neural", cache_theta=0.5)
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and not found.result
     assert found.mixture["cache"] == {"kind": "neural", "size": 2, "theta": 0.5, "encoder": 1}
-    found, _ = fitted(models, weights=[0.3, 0.7], method=MixMethod.log_linear)
+    found, _ = fitted(models, weights=[0.3, 0.7], method="log_linear")
     assert (found.weights.tolist(), found.mixture) == ([0.3, 0.7], {"method": "log_linear"})
     # Nor do they need a text to fit them on.
-    for changes in ({}, {"cache": CacheKind.unigram}, {"cache": CacheKind.neural, "cache_theta": 0.5}):
+    for changes in ({}, {"cache": "unigram"}, {"cache": "neural", "cache_theta": 0.5}):
         weights = [0.3, 0.5, 0.2] if changes else [0.3, 0.7]
         assert fitted(models, weights=weights, fit_split="none", **changes)[0].weights.tolist() == weights
     # Theta is looked for with the weights as they are.
-    found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural)
+    found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache="neural")
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and found.result.keys() == {"theta"} and "EM" not in said
     assert said.startswith("theta of the cache with the highest likelihood of valid: ")
     assert found.mixture["cache"]["theta"] == found.result["theta"] > 0
@@ -85,14 +84,14 @@ def test_weights_that_are_known_are_not_fitted() -> None:
 
 def test_the_weight_of_a_cache_leaves_out_the_first_token() -> None:
     # After it the model gives 0.5 four times and the cache 1, 1, 1, 0: 1.5 / (1 - 0.5 w) = 1 / w at w = 1/2.
-    found, said = fitted([Fixed(EVEN, 1)], cache=CacheKind.unigram, fit_split="runs")
+    found, said = fitted([Fixed(EVEN, 1)], cache="unigram", fit_split="runs")
     np.testing.assert_allclose(found.weights, [0.5, 0.5], atol=1e-4)
     assert found.mixture["cache"] == {"kind": "unigram", "size": 2} and "EM on runs" in said
     # A theta of 0 makes the neural cache the same.
-    found, _ = fitted([Alike(EVEN, 1)], cache=CacheKind.neural, cache_theta=0.0, fit_split="runs")
+    found, _ = fitted([Alike(EVEN, 1)], cache="neural", cache_theta=0.0, fit_split="runs")
     np.testing.assert_allclose(found.weights, [0.5, 0.5], atol=1e-4)
     with pytest.raises(UserError, match="requires a neural run"):
-        fitted([Fixed(EVEN, 1)], cache=CacheKind.neural)
+        fitted([Fixed(EVEN, 1)], cache="neural")
 
 
 @pytest.mark.parametrize(("best", "found"), [(3.7, 3.75), (4.6, 4.5), (20, 8.75), (-9, -2.75), (0, 0)])
@@ -109,7 +108,7 @@ def test_theta_is_looked_for_among_powers_of_two(best: float, found: float, monk
 
 def test_weights_by_class_of_context() -> None:
     models = [Fixed(FIRST, 1), Classes(SECOND, 1)]
-    found, said = fitted(models, method=MixMethod.classes)
+    found, said = fitted(models, method="classes")
     assert found.mixture["method"] == "classes" and found.mixture["classifier"] == 1
     np.testing.assert_allclose(found.weights, [13 / 16, 3 / 16], atol=1e-4)
     table = np.array(found.mixture["class_weights"])
@@ -119,7 +118,7 @@ def test_weights_by_class_of_context() -> None:
     assert [row[:2] for row in rows] == [["0", "4"], ["1", "0"]]  # all four contexts are of class 0
     assert [float(weight) for weight in rows[0][2:]] == pytest.approx([13 / 16, 3 / 16], abs=1e-3)
     with pytest.raises(UserError, match="needs an n-gram run"):
-        fitted([Fixed(FIRST, 1)], method=MixMethod.classes)
+        fitted([Fixed(FIRST, 1)], method="classes")
 
 
 def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +130,7 @@ def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) 
         assert count == len(places)
         targets = np.concatenate([targets for _, targets in chunks()])
         assert targets.tolist() == [TEXTS["runs"][place] for place in places]
-    found, said = fitted(models, method=MixMethod.log_linear)
+    found, said = fitted(models, method="log_linear")
     assert found.result["fit"]["contexts"] == 4 and "Newton's method on 4 contexts of valid" in said
 
 
@@ -152,11 +151,11 @@ def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
 def test_what_cannot_be_fitted() -> None:
     dynamic: Any = Fixed(FIRST, 1)
     dynamic.dynamic = True
-    for changes in ({"method": MixMethod.classes}, {"cache": CacheKind.unigram}, {"method": MixMethod.log_linear}):
+    for changes in ({"method": "classes"}, {"cache": "unigram"}, {"method": "log_linear"}):
         with pytest.raises(UserError, match="can only be mixed linearly, and without another cache"):
             fitted([dynamic, Fixed(SECOND, 1)], **changes)
     with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
-        fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+        fitted([Fixed(FIRST, 1)], method="log_linear", fit_on="cloze")
 
 
 def test_log_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +163,7 @@ def test_log_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch
     answers = np.array([0] * 8 + [1] * 2)
     questions = Cloze(np.arange(10) % 2, np.arange(11), np.tile([0, 2], (10, 1)), answers)
     monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
-    found, said = fitted([Fixed([[0.6, 0.2, 0.2]] * 2, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+    found, said = fitted([Fixed([[0.6, 0.2, 0.2]] * 2, 1)], method="log_linear", fit_on="cloze")
     np.testing.assert_allclose(found.weights, [np.log(4) / np.log(3)], atol=1e-4)
     assert found.result["fit"]["questions"] == 10 and "Newton's method on 10 questions of valid" in said
 
@@ -174,7 +173,7 @@ def test_questions_to_fit_on_have_all_their_answers(answers: list[int], monkeypa
     questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[0, 1]] * 2), np.array(answers))
     monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
     with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
-        fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+        fitted([Fixed(FIRST, 1)], method="log_linear", fit_on="cloze")
 
 
 def one_chunk(log_dist: np.ndarray, targets: np.ndarray) -> Chunks:

@@ -22,8 +22,7 @@ from lmtool.neural.encoders.options import LblModel, LstmModel
 from lmtool.neural.encoders.settings import Cell
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import SoftmaxOutput
-from lmtool.report.find import Kind, ReportFolder
-from lmtool.report.reading import Bootstrap, read_entry
+from lmtool.report.reading import Kind, ReportFolder, read_entry
 from tests.conftest import Run, result
 from tests.neural.test_recurrent import SMALL
 
@@ -159,7 +158,7 @@ def test_commands(lmtool: Run) -> None:
     said = lmtool("ensemble", "runs=[static,rms]", "fit_split=valid", "hydra.run.dir=mixed")
     assert result("mixed")["dynamic"] is True and "perplexity, dynamic" in said
     for folder, model in ("rms", "lstm + sampled, dynamic"), ("mixed", "mixture of 2 scores, dynamic"):
-        entry = read_entry(ReportFolder(Path(folder), Kind.scores), Bootstrap(100, 1, "auto"), folder)
+        entry = read_entry(ReportFolder(Path(folder), Kind.scores), folder, resamples=100, seed=1, block="auto")
         assert entry.model == model
 
 

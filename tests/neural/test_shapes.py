@@ -16,7 +16,6 @@ import pytest
 import torch
 from torch import nn
 
-from lmtool.config.verbs import Likeness
 from lmtool.errors import UserError
 from lmtool.mixtures.cache import UnigramCache
 from lmtool.neural import (
@@ -152,7 +151,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     ),
     "clip_gradients: max_norm must be above 0; got 0": lambda: clip_gradients([], 0),
     "nearest: word must be from 0 to 2 and top 1 or more; got word -1 and top 1": lambda: nearest(
-        np.eye(3, dtype=np.float32), -1, 1, Likeness.cosine
+        np.eye(3, dtype=np.float32), -1, 1, "cosine"
     ),
     "size=0: a cache holds 1 token or more": lambda: UnigramCache(0),
     "contexts must be integers from 0 to 8 .N, 3.; got int64 .2.": lambda: whole_numbers(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus, every
+from lmtool.data.derived_corpus import MappedCorpus, SkipCorpus, interleave
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -218,11 +218,13 @@ def test_counts_without_the_text_are_refused(lmtool: Run, tmp_path: Path) -> Non
 
 
 def test_the_cut() -> None:
-    places, begins = every(2, np.array([0, 5, 6, 8]))
+    places, begins = interleave(2, np.array([0, 5, 6, 8]))
     assert places.tolist() == [0, 2, 4, 1, 3, 5, 6, 7] and begins.tolist() == [0, 3, 5, 6, 7, 8]
-    places, begins = every(3, np.array([0, 5]))
+    places, begins = interleave(3, np.array([0, 5]))
     assert places.tolist() == [0, 3, 1, 4, 2] and begins.tolist() == [0, 2, 4, 5]
-    assert every(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and every(2, np.array([0]))[1].tolist() == [0]
+    assert interleave(1, np.array([0, 2, 4]))[1].tolist() == [0, 2, 4] and interleave(2, np.array([0]))[1].tolist() == [
+        0
+    ]
 
 
 def test_probabilities_of_skipped_words_by_hand(tmp_path: Path) -> None:

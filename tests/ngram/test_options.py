@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.hdf5 import counts_path
-from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.base import Form
 from tests.ngram.plain import Text, random_sentences, text_of
 from tests.options import SMOOTHERS, settings, settings_of, written
@@ -119,30 +117,3 @@ def test_counts_are_kept_beside_the_store(toy: Corpus, tmp_path: Path) -> None:
     assert settings("counts", "sorted", memory=None).storage(toy).memory is None
     with pytest.raises(UserError, match=r"counts\.memory=10: must be 64KiB or more"):
         settings("counts", "sorted", memory="10")
-
-
-def test_the_model_of_a_run_folder(tmp_path: Path) -> None:
-    text, vocabulary = text_of(random_sentences(1))
-    given = settings("model", "ngram", order=3)
-    with pytest.raises(UserError, match="is missing"):
-        given.load(tmp_path, vocabulary)
-    table = estimate(count_ngrams(text, vocabulary, 3), settings("smoother", "kneser_ney").build(3, vocabulary))
-    NgramModel(table, vocabulary).save(tmp_path / NGRAM_FILE)
-    model = given.load(tmp_path, vocabulary)
-    assert model.context_size == 2 and model.normalized and not model.dynamic and not model.across_sentences
-    with pytest.raises(UserError, match=r"model\.order=17: must be from 1 to 16"):
-        settings("model", "ngram", order=17)
-
-
-def test_choosing_them_imports_neither_torch_nor_compiled_code() -> None:
-    code = """
-import sys
-from lmtool.config.options import kinds, settings_class
-for name in kinds("smoother"):
-    settings_class("smoother", name)
-settings_class("counts", "sorted")
-settings_class("model", "ngram")
-sys.exit(", ".join({"torch", "numba", "h5py"} & set(sys.modules)) or 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr

@@ -105,6 +105,6 @@ def test_a_moses_file_is_not_srilms(
         assert main(shlex.split("ngram -order 2 -lm x.lm -rescore n"), command) == 2
         said = capsys.readouterr()
         assert not said.out and f"n: {line!r} is not ACOUSTIC-SCORE LM-SCORE NUMBER-OF-WORDS and words" in said.err
-        assert "lmtool eval nbest= reads Moses's files" in said.err
+        assert "lmtool rescore reads Moses's files" in said.err
     Path("n").write_text("-10 -inf 2 a b\n")
     assert main(shlex.split("ngram -order 2 -lm x.lm -rescore n"), command) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.formulas import discount_full_contexts
+from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import (
     FALLBACK_DISCOUNT,
@@ -27,6 +31,7 @@ from lmtool.ngram.smoothers.absolute_discounting import (
 )
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
+from lmtool.ngram.smoothers.pitman_yor import PitmanYor, Tables
 from lmtool.ngram.smoothers.relative_frequencies import (
     GoodTuring,
     Laplace,
@@ -34,6 +39,7 @@ from lmtool.ngram.smoothers.relative_frequencies import (
     StupidBackoff,
     discount_ratios,
 )
+from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import (
     Plain,
     Probability,
@@ -206,95 +212,75 @@ def discounts_of(a: list[Counter], k: int, estimator: object, plain: Plain | Non
     return np.atleast_1d(estimator(np.array([0, *(of[r] for r in range(1, 11))]), k, []))
 
 
-def plain_and_fast(name: str, plain: Plain) -> tuple[Probability, Smoother]:
+GIVEN = {"jelinek_mercer": {"lambdas": [0.7]}, "laplace": {"alpha": 0.1}, "stupid_backoff": {"alpha": 0.4}}
+
+
+def plain_form(name: str, plain: Plain) -> Probability:
+    """Return the formula of a smoother, interpolated or backed off, with its parameters of GIVEN."""
+    kind, _, backs_off = name.partition(", ")
     n, types, words = plain.n, plain.types, range(plain.types)
-    occurrences, continuations = plain.occurrences(), plain.continuations()
-    total = sum(occurrences[1].values())
-
-    def unigram(share: object, a: list[Counter]) -> Probability:
-        """Return p of a word, where unseen words share the mass that the unigrams leave."""
-        h = list(a[1].values())
-        seen = {g[0]: share(c, h, 1) for g, c in a[1].items() if c > 0}
-        left = 1 - sum(seen.values())
-        takers = [w for w in words if w not in seen] or list(words)
-        return lambda w, _: seen.get(w, 0.0) + (left / len(takers) if w in takers else 0.0)
-
-    match name:
-        case "modified_kneser_ney" | "modified_kneser_ney-backed_off":
-            backs = name.endswith("off")
-            d = [[0.0] * 4] + [
-                [0.0, *discounts_of(continuations, k, estimate_discounts, plain)] for k in range(1, n + 1)
-            ]
+    a = plain.continuations() if "kneser_ney" in kind else plain.occurrences()
+    followed, total = followers(a), sum(a[1].values())
+    weight = lambda h, k: 0.0  # noqa: E731
+    match kind:
+        case "modified_kneser_ney":
+            d = [[0.0] * 4] + [[0.0, *discounts_of(a, k, estimate_discounts, plain)] for k in range(1, n + 1)]
             share = lambda c, h, k: max(c - d[k][min(c, 3)], 0) / sum(h)  # noqa: E731
             weight = lambda h, k: sum(min(d[k][min(c, 3)], c) for c in h) / sum(h)  # noqa: E731
-            fast = ModifiedKneserNey(n, interpolate=not backs)
-            if backs:
-                return backed_off(continuations, share, words, unigram(share, continuations)), fast
-            return interpolated(continuations, share, weight, types), fast
         case "kneser_ney" | "absolute":
-            a = continuations if name == "kneser_ney" else occurrences
             e = [0.0] + [float(discounts_of(a, k, estimate_discount)[0]) for k in range(1, n + 1)]
             share = lambda c, h, k: max(c - e[k], 0) / sum(h)  # noqa: E731
             weight = lambda h, k: e[k] * len(h) / sum(h)  # noqa: E731
-            return interpolated(a, share, weight, types), KneserNey(n) if name == "kneser_ney" else Absolute(n)
         case "witten_bell":
             share = lambda c, h, k: c / (sum(h) + len(h))  # noqa: E731
-            return interpolated(occurrences, share, lambda h, k: len(h) / (sum(h) + len(h)), types), WittenBell(n)
-        case "witten_bell-backed_off":
-            share = lambda c, h, k: c / (sum(h) + len(h))  # noqa: E731
-            p = backed_off(occurrences, share, words, unigram(share, occurrences))
-            return p, WittenBell(n, interpolate=False)
+            weight = lambda h, k: len(h) / (sum(h) + len(h))  # noqa: E731
         case "jelinek_mercer":
-            share = lambda c, h, k: 0.7 * c / sum(h)  # noqa: E731
-            fast = JelinekMercer(n, classes=4, lambdas=[0.7] * n)
-            return interpolated(occurrences, share, lambda h, k: 0.3, types), fast
+            share, weight = lambda c, h, k: 0.7 * c / sum(h), lambda h, k: 0.3
         case "mle":
             share = lambda c, h, k: c / sum(h)  # noqa: E731
-            return interpolated(occurrences, share, lambda h, k: 0.0, types), MaximumLikelihood(n)
         case "laplace":
-            followed = followers(occurrences)
 
             def add(word: int, context: tuple[int, ...]) -> float:
                 h = followed.get(context, {})
                 return (h.get(word, 0) + 0.1) / (sum(h.values()) + 0.1 * types)
 
-            return add, Laplace(n, alpha=0.1, types=types)
+            return add
         case "stupid_backoff":
-            followed = followers(occurrences)
 
             def score(word: int, context: tuple[int, ...]) -> float:
                 if not context:
-                    return occurrences[1][(word,)] / total
+                    return a[1][(word,)] / total
                 if word in followed.get(context, {}):
                     return followed[context][word] / sum(followed[context].values())
                 return 0.4 * score(word, context[1:])
 
-            return score, StupidBackoff(n, alpha=0.4)
-    raise AssertionError(name)
+            return score
+    if not backs_off:
+        return interpolated(a, share, weight, types)
+    # Unseen words share the mass that the unigrams leave.
+    h = list(a[1].values())
+    seen = {gram[0]: share(c, h, 1) for gram, c in a[1].items() if c > 0}
+    takers = [word for word in words if word not in seen] or list(words)
+    left = (1 - sum(seen.values())) / len(takers)
+    return backed_off(a, share, words, lambda word, _: seen.get(word, 0.0) + (left if word in takers else 0.0))
 
 
-NAMES = [
-    *("modified_kneser_ney", "modified_kneser_ney-backed_off", "kneser_ney", "absolute", "witten_bell"),
-    *("witten_bell-backed_off", "jelinek_mercer", "mle", "laplace", "stupid_backoff"),
-]
+OWN_TESTS = "count_merging", "good_turing", "pitman_yor"  # below, and in test_count_merging.py
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in SMOOTHERS if name not in OWN_TESTS])
 def test_equals_the_plain_form_on_random_text(name: str, n: int) -> None:
     text, vocabulary = text_of(random_sentences(n))
-    counts = count_ngrams(text, vocabulary, n)
     plain = Plain(text, vocabulary, n)
-    p, fast = plain_and_fast(name, plain)
-    model = NgramModel(estimate(counts, fast), vocabulary)
+    p, given = plain_form(name, plain), GIVEN.get(name, {})
+    fast = made(name, n, vocabulary, **{key: value * n if key == "lambdas" else value for key, value in given.items()})
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, n), fast), vocabulary)
     contexts = contexts_for(text, vocabulary, n, seed=n)
     dist = model.log_dist(contexts)
-    if name != "stupid_backoff":
-        with np.errstate(invalid="ignore"):
-            np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
-    want = np.array(
-        [[p(word, plain.seen_by(vocabulary, context)) for word in range(plain.types)] for context in contexts.tolist()]
-    )
+    if model.normalized:
+        np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
+    want = [[p(w, plain.seen_by(vocabulary, context)) for w in range(plain.types)] for context in contexts.tolist()]
     np.testing.assert_allclose(np.exp(dist[:, :-1]), want, rtol=3e-6, atol=1e-12)
 
 
@@ -392,3 +378,103 @@ def test_parameters_that_are_not_as_many_as_the_orders() -> None:
         KneserNey(3, discounts=[0.5])
     with pytest.raises(UserError, match=r"smoother\.lambdas=\[0.5\]: must have one entry per order, 3 of"):
         JelinekMercer(3, classes=1, lambdas=[0.5])
+
+
+def test_pitman_yor_by_hand() -> None:
+    # Words before: a 1, b 1, c 1, </s> 2; 5 customers, 4 types. With strength 1 and discount 1/2, (1 + 4/2) / (1 + 5) =
+    # 1/2 is shared by five words, .1 each: p(a) = .5/6 + .1 = 11/60, p(</s>) = 1.5/6 + .1 = .35.
+    model = model_of(SENTENCES, 2, PitmanYor(2, strengths=[1.0, 1.0], discounts=[0.5, 0.5]))
+    unigrams, after_a = np.exp(model.log_dist(np.array([[4], [0]])))[:, :5]
+    np.testing.assert_allclose(unigrams, [11 / 60, 11 / 60, 11 / 60, 0.35, 0.1], rtol=FLOAT32)
+    # After a, b twice and c once: (1 + 2/2) / (1 + 3) = 1/2 is left, b has 1.5/4 + 11/120, c .5/4 + 11/120.
+    np.testing.assert_allclose(after_a, [11 / 120, 7 / 15, 13 / 60, 0.175, 0.05], rtol=FLOAT32)
+
+
+def test_expected_tables_by_hand() -> None:
+    # 2 of 5 bigrams occur once and 2 twice: D = 2 / (2 + 4) = 1/3. t(1) = 1, t(2) = 1 + D = 4/3, t(3) = (1 + D) (2 + D)
+    # / 2 = 14/9. Customers of a (3 tables after <s>), b, c, </s>: 14/9, 4/3, 1, 4/3 + 1; together 56/9.
+    counts = count_ngrams(*text_of(SENTENCES), 2)
+    unigrams, bigrams = PitmanYor(2, tables=Tables.expected).tables(counts)
+    np.testing.assert_allclose(unigrams[:, 0], [14 / 9, 4 / 3, 1, 7 / 3, 0, 0])
+    by_words = {tuple(gram): row for gram, row in zip(counts.trie.ngrams(2, 0, 5).tolist(), bigrams, strict=True)}
+    assert by_words[(5, 0)] == pytest.approx([3, 14 / 9]) and by_words[(0, 2)] == pytest.approx([1, 1])
+    # p(b|a) with strengths 0 and discounts 1/2: (2 - 2/3) / 3 + (1/2) (4/3 + 1) / 3 p(b); p(b) with 3 words seen by
+    # fewer than 2 customers and 1 by 2: D = 3/5, t(4/3) = gamma(29/15) / (gamma(4/3) gamma(8/5)).
+    model = model_of(SENTENCES, 2, PitmanYor(2, discounts=[0.5, 0.5], tables=Tables.expected))
+    t = [math.gamma(c + 0.6) / math.gamma(c) / math.gamma(1.6) for c in (14 / 9, 4 / 3, 1, 7 / 3)]
+    p_b = (4 / 3 - t[1] / 2 + sum(t) / 2 / 5) / (56 / 9)
+    p = np.exp(model.log_dist(np.array([[0]])))[0, 1]
+    assert p == pytest.approx(4 / 9 + 7 / 18 * p_b, rel=FLOAT32)
+
+
+def plain_tables(plain: Plain, seating: list[float], tables: Tables) -> tuple[list[Counter], list[Counter]]:
+    """Customers and tables of each n-gram, by tuples, for the discounts of the seating of each order."""
+    customers, found = plain.occurrences(), [Counter() for _ in range(plain.n + 1)]
+    for k in range(plain.n, 0, -1):
+        if k < plain.n:
+            for gram in [gram for gram in customers[k] if gram[0] != plain.bos]:
+                customers[k][gram] = sum(t for longer, t in found[k + 1].items() if longer[1:] == gram)
+        for gram, c in customers[k].items():
+            d = seating[k - 1]
+            expected = math.exp(math.lgamma(c + d) - math.lgamma(c) - math.lgamma(1 + d))
+            found[k][gram] = 1 if tables is Tables.one else expected
+    return customers, found
+
+
+@pytest.mark.parametrize("tables", Tables)
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_pitman_yor_equals_the_plain_form_and_sums_to_one(tables: Tables, n: int) -> None:
+    text, vocabulary = text_of(random_sentences(n))
+    strengths, discounts = [2.5, 0.0, 1.25, 0.5][:n], [0.4, 0.7, 0.8, 0.9][:n]
+    smoother, plain = PitmanYor(n, strengths=strengths, discounts=discounts, tables=tables), Plain(text, vocabulary, n)
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, n), smoother), vocabulary)
+    assert (len(smoother.seating) == n) == (tables is Tables.expected)
+    customers, seated = plain_tables(plain, [smoother.seating.get(k, 0) for k in range(1, n + 1)], tables)
+    pairs = [
+        Counter({gram: complex(c, seated[k][gram]) for gram, c in customers[k].items()}) for k in range(1, n + 1)
+    ]  # c + t i
+
+    class Pair(complex):
+        def __gt__(self, other: float) -> bool:  # as `interpolated` asks
+            return self.real > other
+
+    a = [Counter(), *(Counter({gram: Pair(pair) for gram, pair in order.items()}) for order in pairs)]
+    p = interpolated(
+        a,
+        lambda pair, h, k: (pair.real - discounts[k - 1] * pair.imag) / (strengths[k - 1] + sum(h).real),
+        lambda h, k: (strengths[k - 1] + discounts[k - 1] * sum(h).imag) / (strengths[k - 1] + sum(h).real),
+        plain.types,
+    )
+    contexts = contexts_for(text, vocabulary, n, seed=n)
+    dist = np.exp(model.log_dist(contexts))
+    np.testing.assert_allclose(dist.sum(axis=1), 1, atol=3e-6)
+    want = [[p(w, plain.seen_by(vocabulary, context)) for w in range(plain.types)] for context in contexts.tolist()]
+    np.testing.assert_allclose(dist[:, :-1], want, rtol=3e-6)
+
+
+def test_pitman_yor_is_kneser_ney_at_strength_0() -> None:
+    counts = count_ngrams(*text_of(random_sentences(3)), 3)
+    first, second = estimate(counts, KneserNey(3)), estimate(counts, PitmanYor(3))
+    assert np.array_equal(first.log_prob, second.log_prob) and np.array_equal(first.log_backoff, second.log_backoff)
+    assert first.unseen == second.unseen and first.notes == second.notes
+
+
+@pytest.mark.parametrize("tables", Tables)
+def test_tuning_of_pitman_yor(tables: Tables, toy: Corpus) -> None:
+    counts, valid = count_ngrams(toy.split("train"), toy.vocabulary, 3), toy.split("valid")
+    smoother = PitmanYor(3, tables=tables)
+    tuned = fit_and_tune(counts, smoother, valid, Storage())
+    assert tuned.after < tuned.before and (smoother.values >= 0).all()
+
+    def of_model(smoother: PitmanYor) -> float:
+        return perplexity(NgramModel(estimate(counts, smoother, fit=False), toy.vocabulary).score_text(valid))
+
+    best = smoother.values.copy()
+    assert of_model(smoother) == pytest.approx(tuned.after, rel=1e-6)
+    for step in (-0.02, 0.02):
+        for index in np.ndindex(best.shape):
+            smoother.values = best.copy()
+            smoother.values[index] = max(best[index] * (1 + step), 0.0)
+            assert of_model(smoother) > tuned.after * (1 - 1e-5)
+    if tables is Tables.one:
+        assert tuned.after < fit_and_tune(counts, KneserNey(3), valid, Storage()).after

@@ -64,32 +64,6 @@ def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
     np.testing.assert_allclose(scores_by_state(model, tokens_of(toy), valid.ids, valid.offsets), wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["ngram", "witten_bell, backed off", "pruned", "stupid_backoff"])
-def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> None:
-    """To the bit: log p, states and matched lengths, of words that follow and of any words, one by one and at once."""
-    model = {**MODELS, "pruned": pruned}[kind](toy)
-    assert isinstance(model, NgramModel)
-    lookups = fixed_lookup(model.table, 1), fixed_lookup(model.table, model.table.order)
-    assert len(lookups[0].compiled.ngrams.entries) == 0
-    assert lookups[1].compiled.ngrams.order == model.table.order
-    valid, rng = toy.split("valid"), np.random.default_rng(5)
-    states = np.stack([model.begin(tokens_of(toy), sentence_start=at % 2 == 0) for at in range(64)])
-    ids = {str(word): word for word in range(tokens_of(toy).bos + 1)}
-    singles = [SingleStates(lookup, tokens_of(toy), bytearray, ids, owner=3) for lookup in lookups]
-    single_states = [bytearray(single.first(sentence_start=True)) for single in singles]
-    for at in range(300):
-        text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
-        words = text if at % 3 else rng.integers(0, tokens_of(toy).bos + 1, 64)
-        wanted, found = (advance(lookup, tokens_of(toy), states, words) for lookup in lookups)
-        for one, other in zip(wanted, found, strict=True):
-            np.testing.assert_array_equal(one, other)
-        by_single = [
-            single.log10_prob(state, str(words[0]), state) for single, state in zip(singles, single_states, strict=True)
-        ]
-        assert by_single[0] == by_single[1] and single_states[0] == single_states[1]
-        states = wanted[1]
-
-
 def test_no_states_advance(toy: Corpus) -> None:
     for kind in ("ngram", "nplm", "mixture, across"):
         model = MODELS[kind](toy)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Settings(VerbConfig):
-    """Settings of `lmtool count`."""
-
     data: DataConfig = MISSING
     splits: list[str] | None = setting(bare=True)
     min_count: int = setting(min=1)
