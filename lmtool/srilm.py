@@ -44,7 +44,7 @@ from lmtool.ngram.files.count_files import CountFiles, counted_train, read_count
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_low_probabilities
 from lmtool.ngram.query.sums import check_sums, renormalize
-from lmtool.ngram.smoothers.of_srilm import srilm_smoother
+from lmtool.ngram.smoothers.srilm_options import srilm_smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import LN10, IntArray, decimal
 from lmtool.system.files import atomic_write, packed_file

@@ -39,15 +39,25 @@ FEATURES: dict[str, dict[str, Any]] = {
     "gru": {"cell": "gru"},
     "rnn": {"cell": "rnn"},
 }
-LAYERS = [*kinds("output"), "nce, own noise, log Z", "hierarchical, morin_bengio"]
-LAYERS += ["hierarchical, several codes", "hierarchical, morin_bengio, several codes"]
-SMOOTHERS = [*kinds("smoother")]
-SMOOTHERS += [f"{name}, backed off" for name in SMOOTHERS if "interpolate" in names_of("smoother", name)]
+
+
+def variants(group: str, names: list[str], *features: str) -> list[str]:
+    """Return options, and with each feature those that have its settings."""
+    found = list(names)
+    for feature in features:
+        wanted = {key for each in feature.split(", ") for key in FEATURES[each]}
+        found += [f"{name}, {feature}" for name in names if wanted <= names_of(group, name)]
+    return found
+
+
+LAYERS = variants("output", kinds("output"), "own noise, log Z", "morin_bengio")
+LAYERS += [f"{name}, several codes" for name in LAYERS if settings_class("output", name.split(", ")[0]).needs_tree]
+SMOOTHERS = variants("smoother", kinds("smoother"), "backed off")
 NETWORKS = [name for name in kinds("model") if issubclass(settings_class("model", name), EncoderConfig)]
 COUNTED = [name for name in kinds("model") if name not in NETWORKS]
 RECURRENT = [name for name in NETWORKS if settings_class("model", name).recurrent]
-ENCODERS = [*sorted({*NETWORKS} - {*RECURRENT}), "nplm, history", "lbl, diagonal"]  # of contexts
-RECURRENT += [f"{name}, {cell}" for name in RECURRENT for cell in ("gru", "rnn")]
+ENCODERS = variants("model", sorted({*NETWORKS} - {*RECURRENT}), "history", "diagonal")  # of contexts
+RECURRENT = variants("model", RECURRENT, "gru", "rnn")
 
 
 @cache

@@ -150,7 +150,7 @@ def _run(
             assert isinstance(train_split, Split), "it is kept in memory"
             return _try_rates(settings, network, train_split, session)
         assert schedule is not None, "each neural conf/model/*.yaml chooses one"
-        about, is_log_prob = {"settings": values, "store": corpus.fingerprint}, output.loss_is_log_prob
+        about = {"settings": values, "store": corpus.fingerprint}
         options = training.trackers if processes.first else []
         with Trackers(options, out, about, resumed=state is not None, warn=session.warn) as trackers:
 
@@ -162,7 +162,7 @@ def _run(
                 network,
                 _train_split(corpus, training.memory, model),
                 corpus.split("valid").as_stream(network.across_sentences),
-                Plan(training, optim, schedule, settings.seed, about, is_log_prob),
+                Plan(training, optim, schedule, settings.seed, about),
                 out,
                 processes=processes,
                 resume=state,

@@ -31,10 +31,7 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
 
 
 def piece_lines(raw: bytes, name: str) -> Callable[[list[str]], list[str]]:
-    """Return a function that writes lines as their pieces with spaces between them, like `spm_encode`.
-
-    The lines are normalized by the model; unknown characters stay unchanged.
-    """
+    """Return a function that writes lines, normalized by the model, as pieces between spaces, like `spm_encode`."""
     _read(raw, name)
     from sentencepiece import SentencePieceProcessor
 

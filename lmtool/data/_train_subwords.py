@@ -23,7 +23,7 @@ import regex
 from lmtool.config.data import BYTES, Unit
 from lmtool.data.subwords import BYTE_PIECES, INSTALL, LETTERS, SPACE, Subwords
 from lmtool.errors import UserError
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 
 MAX_WORDS = 20_000_000  # maximum number given to the library; larger counts are scaled down
 MAX_WORD_SIZE = 256  # maximum bytes of words used for learning; or characters, after which words are cut
@@ -134,7 +134,6 @@ KEPT_SHARE = 0.75  # share of the pieces that is kept per round
 EM_STEPS = 2  # EM steps per round
 LAST_EM_STEPS = 4
 MIN_EXPECTED = 0.5  # expected occurrences; pieces with fewer are left out, single symbols get this number
-Array = npt.NDArray[Any]
 
 
 class Lattices(NamedTuple):
@@ -166,11 +165,10 @@ class Lattices(NamedTuple):
 def unigram_pieces(
     words: list[AnyStr], counts: IntArray, size: int, alphabet: list[AnyStr]
 ) -> list[tuple[AnyStr, float]]:
-    """Learn `size` pieces, or fewer if words do not have as many; return them with natural log-probabilities, best
-    first.
+    """Learn `size` pieces, or fewer if words lack them; return them with natural log-probabilities, best first.
 
-    words: sequences of symbols, the bytes of UTF-8 or characters, with their counts `[W]`. alphabet: all symbols, each
-    of which is a piece. A longer piece neither begins nor ends within a character.
+    words: sequences of symbols, bytes of UTF-8 or characters, with counts `[W]`. alphabet: all symbols, all of them
+    pieces. A longer piece neither begins nor ends within a character.
     """
     order = np.argsort(-counts, kind="stable")
     lengths = np.array([len(words[k]) for k in order], dtype=np.int64)
@@ -279,10 +277,9 @@ def _add(a: float, b: float) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _expect(x: Lattices, log_p: FloatArray) -> FloatArray:
-    """Run the E step: return the expected number of uses of each piece `[P]`, by forward and backward sums over all
-    cuts of the words.
+    """Run the E step: return the expected uses of each piece `[P]`, by forward and backward sums over all cuts.
 
-    The plain form enumerates the cuts of a word, which are exponentially many (tests/data/test_subwords.py ties them).
+    The plain form enumerates the cuts of a word, which are exponentially many (tests/data/test_character_pieces.py).
     Arcs are sorted by end, so that one pass in their order is a forward pass, and one in reverse a backward pass.
     """
     first, start, end, piece = x.first, x.start, x.end, x.piece

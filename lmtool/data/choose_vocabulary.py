@@ -125,10 +125,7 @@ SENTENCEPIECE = ".model"
 
 
 def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: VocabularyConfig) -> Subwords:
-    """Return the given tokenizer, or one learned from the words that have min_count.
-
-    types, counts `[T]`: by provisional id; counts are of train.
-    """
+    """Return the given tokenizer, or one learned from the types `[T]` of train that have min_count."""
     if isinstance(source.word_list, str):
         return read_subwords(source.word_list, rules)
     from lmtool.data._train_subwords import train_subwords
@@ -159,10 +156,7 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
 
 
 def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
-    """Return a function that writes the lines of texts as pieces with spaces between them, like `spm_encode`.
-
-    path: a .model of SentencePiece.
-    """
+    """Return a function that writes texts as pieces with spaces between them. path: a .model of SentencePiece."""
     from lmtool.data._sentencepiece_model import piece_lines
 
     in_pieces = piece_lines(read_bytes(path), path)
@@ -187,10 +181,7 @@ def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
 def vocabulary_of_pieces(
     subwords: Subwords, types: list[str], counts: IntArray, rules: VocabularyConfig, *, sentences: bool
 ) -> tuple[Vocabulary, PieceTable]:
-    """Return the vocabulary of all pieces, and the final ids of the pieces of each provisional word.
-
-    types, counts `[T]`: as in choose_pieces.
-    """
+    """Return the vocabulary of all pieces, and the final ids of the pieces of each type `[T]` of train."""
     table = pieces_of_types(subwords, types)
     names = [*RESERVED, *subwords.names]
     of_pieces = np.zeros(len(names), dtype=np.int64)

@@ -49,11 +49,7 @@ class Cloze:
 
 
 def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
-    """Return the number of candidates of a question that share the probability of each candidate: `[Q, K]` from `[Q,
-    K]`.
-
-    It is 1 for words of the vocabulary; candidates that are `<unk>` to the model share that of `<unk>`.
-    """
+    """Return how many candidates of a question share the probability of each, `[Q, K]`: those that are `<unk>`."""
     oov = candidates == unk
     return np.where(oov, oov.sum(axis=1, keepdims=True), 1)
 

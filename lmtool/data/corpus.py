@@ -181,10 +181,9 @@ class Corpus(Store):
         return super().text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
-        """Return a split that is read piece by piece, with contexts that cross sentences or not; the store must stay
-        open.
+        """Return a split that is read piece by piece from the open store.
 
-        reset_share: share of the sentences whose context is reset if contexts cross sentences.
+        across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
         """
         self._require(name)
         vocabulary = self.vocabulary

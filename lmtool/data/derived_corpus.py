@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus
@@ -19,7 +18,7 @@ from lmtool.data.store import StoredText
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class MappedIds:
     """The units `[N]` of the ids `[N]` of a stored text, read piece by piece. unit_of: unit of each id, `[V]`."""
 
     ids: Any
-    unit_of: npt.NDArray[Any]
+    unit_of: Array
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,10 +46,7 @@ class DerivedCorpus(Corpus):
 
 
 class MappedCorpus(DerivedCorpus):
-    """A corpus in which unit_of[w] stands for word w.
-
-    oov: bool `[V]`, the words other than `<unk>` in its unit, which are out of vocabulary.
-    """
+    """A corpus in which unit_of[w] stands for word w. oov: bool `[V]`, the words (not `<unk>`) that become `<unk>`."""
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
         """unit_of: int64 `[V]`; the last entry, of `<s>`, is the `<s>` of `units`. units: the vocabulary of U units."""
@@ -111,10 +107,7 @@ def limit_words(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
 
 
 def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the positions of the new sentences' tokens in the text, `[N]`, and where the sentences begin, `[S' + 1]`.
-
-    offsets: int64 `[S + 1]`, of the sentences of the text.
-    """
+    """Return the positions `[N]` of every step-th word of each sentence in turn, and the starts of new sentences."""
     sentence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     part = sentence * step + (np.arange(len(sentence)) - offsets[sentence]) % step
     places = np.argsort(part, kind="stable")
@@ -123,10 +116,7 @@ def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class SkipCorpus(DerivedCorpus):
-    """A corpus in which each sentence is cut into `step` sentences, of every `step`-th word each.
-
-    With step 2, `a b c d e` becomes `a c e` and `b d`: its n-grams skip words.
-    """
+    """A corpus whose sentences are cut into `step` sentences of every step-th word: `a b c d` into `a c` and `b d`."""
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         super().__init__(corpus)

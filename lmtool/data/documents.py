@@ -74,7 +74,6 @@ def parquet_batches(
     """Yield columns of a Parquet file as pyarrow.RecordBatch of at most ROWS rows; one empty batch if it has no rows.
 
     whole: whether to read all columns. remedy: text before the names of the columns in the error for a missing column.
-    A file that does not support random access, such as a packed file, is held in memory.
     """
     try:
         import pyarrow as pa

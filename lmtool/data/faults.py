@@ -60,10 +60,9 @@ class FileLines(bytes):
 
 @dataclass(slots=True)
 class Faults:
-    """The number of faults of records that were skipped, and the first messages, which name their places.
+    """The number of skipped faults of records, and the first messages, which name their places.
 
-    As a context manager, it ends the block at a RecordError and counts it, or raises it if on_error is STOP. setting:
-    the name of on_error.
+    As a context manager, it ends the block at a RecordError and counts it, or raises it if on_error is STOP.
     """
 
     on_error: str = STOP

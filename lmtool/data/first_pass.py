@@ -170,10 +170,7 @@ def _draw_splits(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]
 
 
 def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
-    """Return the share of the sentences of valid that are also in train.
-
-    For streams it is 1 if they are the same text, else 0. A sentence on the border of two chunks of ids is left out.
-    """
+    """Return the share of the sentences of valid that are also in train; of streams, 1 if they are equal, else 0."""
     if not {"train", "valid"} <= splits.keys():
         return 0.0
     train, valid = splits["train"], splits["valid"]

@@ -62,10 +62,7 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
 
 
 def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """Return a warning if a given text has 10 % OOVs or more, and at least 5; it shows the most frequent OOVs.
-
-    words: OOVs of the text, all or some.
-    """
+    """Return a warning, with the most frequent OOVs (of `words`), if a text has 10 % or more, and at least 5."""
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     examples = words[:EXAMPLES]

@@ -245,11 +245,7 @@ def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len
 def blocks_of_documents(
     documents: Iterable[tuple[str, str]], name: str, at_once: int = DOCUMENT_BLOCK
 ) -> Iterator[FileLines]:
-    """Yield documents in blocks of whole lines, UTF-8; each begins a line.
-
-    documents: the place and text of each document. name: their name in notes. at_once: approximate characters per
-    block; 0 makes each document a block.
-    """
+    """Yield documents with their places in blocks of whole lines, of about `at_once` characters. name: in notes."""
     for batch in batches_of(documents, at_once, lambda document: len(document[1])):
         yield FileLines.of_records([(where, document_lines(text)) for where, text in batch], name)
 

@@ -42,10 +42,7 @@ def is_address(name: str) -> bool:
 
 
 def as_path(name: str | Path) -> Path:
-    """Return the path of a name; for an address a path of the package upath, with the same methods.
-
-    Raises UserError if the package is needed and not installed.
-    """
+    """Return the path of a name; for an address a path of the package upath, with the same methods."""
     if not is_address(str(name)):
         return Path(name)
     with _explain_errors(str(name)):

@@ -32,10 +32,7 @@ def context_reset_mask(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
 
 
 def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
-    """Return the number of tokens before each token in its sentence, at most MAX_POSITION: uint8 `[tokens]`.
-
-    starts: where sentences begin, ascending, 0 the first.
-    """
+    """Return the number of tokens before each token since the last of `starts`, at most MAX_POSITION: uint8."""
     position = np.empty(tokens, dtype=np.uint8)
     for first in range(0, tokens, CHUNK_TOKENS):
         last = min(first + CHUNK_TOKENS, tokens)
@@ -172,10 +169,7 @@ class StoredTokens:
         return [min(GROUP_BLOCKS, self.blocks - first) * smallest for first in range(0, self.blocks, GROUP_BLOCKS)]
 
     def groups(self, order: IntArray, size: int, skip: int = 0) -> Iterator[tuple[Windows, IntArray]]:
-        """Yield the groups of blocks in an order, except the first `skip`: their windows and their examples' indices.
-
-        order: `[blocks]`, a permutation. size: number of words per context, at most MAX_POSITION.
-        """
+        """Yield the groups of blocks in an order, except the first `skip`: windows, and the indices of examples."""
         ends = [self.tokens * block // self.blocks for block in range(self.blocks + 1)]
         yield from read_ahead(
             self._read([(ends[k], ends[k + 1]) for k in order[first : first + GROUP_BLOCKS].tolist()], size)

@@ -48,8 +48,7 @@ class _Arriving:
             self._pieces.put(error)
 
     def read(self, size: int) -> bytes:
-        """Return about `size` bytes or fewer, b"" at the end. First flushes standard output, whose reader may be
-        waiting.
+        """Return about `size` bytes or fewer, b"" at the end; flush standard output first, whose reader may be waiting.
 
         Blocks are smaller while each is in use for more than a second, e.g. by a slow model.
         """

@@ -18,7 +18,7 @@ from lmtool.data.text_rules import TextRules
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
 from lmtool.system import schemas
-from lmtool.system.arrays import pieces_of, sentence_offsets
+from lmtool.system.arrays import IntArray, pieces_of, sentence_offsets
 from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import parsed
@@ -71,10 +71,7 @@ class Store:
     @classmethod
     @translate_path_errors()
     def find(cls, name: str | Path) -> Store | None:
-        """Open the store at a path or address; return None if it does not exist.
-
-        Raises UnusableStore if it is cut off, damaged, not a store or of another format.
-        """
+        """Open the store at a path or address; None if it does not exist. Raises UnusableStore for any other file."""
         path = as_path(name)
         if not exists(path):
             return None
@@ -133,7 +130,7 @@ class Store:
         self.file.close()
 
 
-def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
+def count_ids(ids: npt.NDArray[np.int32], types: int) -> IntArray:
     """Return the number of occurrences of each type among the ids, int64 `[types]`."""
     counts = np.zeros(types, dtype=np.int64)
     for piece in pieces_of(ids, IDS_PER_CHUNK):
@@ -211,7 +208,7 @@ def write_split(
     return _row(name, total, len(offsets) - 1 if vocabulary.eos is not None else None, seen, len(oovs))
 
 
-def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
+def _append(dataset: h5py.Dataset, values: IntArray) -> None:
     end = len(dataset)
     dataset.resize((end + len(values),))
     dataset[end:] = values

@@ -49,11 +49,7 @@ BYTE_OF = {letter: byte for byte, letter in LETTERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class PieceTable:
-    """The ids of the pieces of W words: those of word w are ids[starts[w]:starts[w + 1]]; UNKNOWN for unknown
-    characters.
-
-    starts: int64 `[W + 1]`. ids: int32 `[P]`.
-    """
+    """The ids of the pieces of W words, UNKNOWN for unknown characters: ids[starts[w]:starts[w + 1]] for word w."""
 
     starts: IntArray
     ids: npt.NDArray[np.int32]
@@ -122,10 +118,7 @@ class Subwords:
         return {name: number for number, name in enumerate(self.names)}
 
     def table(self, words: Sequence[str]) -> PieceTable:
-        """Return the numbers of the pieces of words, which have no white space.
-
-        Raises UserError for a word that cannot be decoded from its pieces.
-        """
+        """Return the numbers of the pieces of words. Raises UserError for a word that its pieces do not give back."""
         lengths, parts = [0], [np.empty(0, dtype=np.int32)]
         for first in range(0, len(words), WORDS_PER_CALL):
             encoded = self._encode(words[first : first + WORDS_PER_CALL])
@@ -135,10 +128,7 @@ class Subwords:
         return PieceTable(np.cumsum(lengths), np.concatenate(parts))
 
     def pieces(self, words: Iterable[str]) -> list[str]:
-        """Return the names of the pieces of words, one word after the other, with unknown characters unchanged.
-
-        Raises UserError as `table` does.
-        """
+        """Return the names of the pieces of words, one word after the other, with unknown characters unchanged."""
         words = list(words)
         if not self._known or len(self._known) > CACHED_WORDS:
             self._known = {mark: [mark] for mark in MARKS.values()}

@@ -18,10 +18,7 @@ QUOTED = re.compile(r'"([^"]|"")*"')
 
 
 def cells_of(content: str, name: str) -> tuple[list[str], list[list[str]], str]:
-    """Return the names of the columns, the cells of each row, and the separator, which is found in the first line.
-
-    name: name of the file; its suffix decides if the first line has several separators.
-    """
+    """Return the names of the columns, the cells of each row, and the separator, by the first line and the name."""
     unquoted = re.sub('"[^"]*"', "", content.partition("\n")[0])
     usual = "," if ".csv" in PurePosixPath(name).suffixes else "\t"
     mark = next((mark for mark in (usual, *SEPARATORS) if mark in unquoted), usual)
@@ -51,11 +48,10 @@ def number(cell: str, mark: str) -> float:
 
 
 def _is_quoted(content: str, name: str) -> bool:
-    """Return whether quotes in a tab-separated table enclose cells (as written by pandas, R and Excel) or are
-    characters.
+    """Return whether quotes in a tab-separated table enclose cells, as written by pandas, R and Excel.
 
-    They enclose cells if each cell with a quote is enclosed in quotes, with inner quotes doubled, and one of these
-    cells is in the header or contains a quote or (Excel) a comma: no program encloses only "No!".
+    They do if each cell with a quote is enclosed in quotes, with inner quotes doubled, and one of these cells is in the
+    header or contains a quote or (Excel) a comma: no program encloses only "No!".
     """
     cells = list(WITH_QUOTE.finditer(content))
     letter = next((cell for cell in cells if not QUOTED.fullmatch(cell[0])), None)

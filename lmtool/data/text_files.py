@@ -27,10 +27,7 @@ _started_in: ContextVar[tuple[Path, ...]] = ContextVar("_started_in", default=()
 
 @contextmanager
 def also_below(folder: str) -> Iterator[None]:
-    """Search relative paths in this folder before the working folder: the folder in which a saved command was run.
-
-    folder: empty if it is not known.
-    """
+    """Search relative paths first in the folder in which a saved command was run; "" if it is not known."""
     token = _started_in.set((Path(folder),) if folder not in ("", os.getcwd()) else ())
     try:
         yield

@@ -87,10 +87,7 @@ class TextForm:
         return words if self.subwords is None else self.subwords.pieces(words)
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text, or its characters; `<s>` and `</s>` as MARKS, which are OOV.
-
-        In data with sentences a text is at most one sentence, and a newline at its end is removed.
-        """
+        """Return the words (or characters) of a text, at most one sentence; `<s>` and `</s>` are MARKS, thus OOV."""
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
@@ -119,11 +116,7 @@ class TextForm:
         return self.vocabulary.encode(words)
 
     def single_tokens(self, words: Sequence[str]) -> Sequence[str]:
-        """Return words rewritten by the rules; words of the vocabulary stay unchanged. Used to advance many states at
-        once.
-
-        Raises UserError for a word that is several characters, or not a piece.
-        """
+        """Return words, each one token, rewritten by the rules, to advance many states at once."""
         known = self.vocabulary.ids
         if self.rules.changes or self.tags:
             words = [word if word in known else self.written(word) for word in words]
@@ -220,10 +213,7 @@ class EncodedTexts(NamedTuple):
 
 
 class TextEncoder:
-    """Encode texts by the rules of a run's data, in parallel and in memory that does not grow with the text.
-
-    `<s>` and `</s>` in a text are words out of the vocabulary, because `<s>` in a web page does not mark a sentence.
-    """
+    """Encode texts by the rules of a run's data, in parallel, in memory that does not grow with them; marks are OOV."""
 
     def __init__(self, form: TextForm) -> None:
         self._form = form
@@ -271,8 +261,7 @@ def normalize_texts(block: TextBlock, normalize: Normalize) -> TextBlock:
 def split_of_text(
     blocks: Iterable[bytes], name: str, form: TextForm, *, across_sentences: bool = False, documents: bool = False
 ) -> tuple[Split, int]:
-    """Return the tokens of blocks of whole lines as ids of the vocabulary of a run's data, and the number of empty
-    lines that were skipped.
+    """Return the tokens of blocks of whole lines as ids of a run's vocabulary, and the number of skipped empty lines.
 
     across_sentences: whether the sentences are running text, for models whose contexts cross sentences; if not, they
     are independent. documents: whether each block is a document, whose limits no context crosses. `<s>` and `</s>` in

@@ -104,10 +104,7 @@ class TextRules:
         return self._in_form(lower(text, self.lowercase)) if self.lowercase else text
 
     def encoded(self, content: bytes) -> bytes:
-        """Return lines in UTF-8 rewritten by the rules: the same object if nothing changes.
-
-        The plain form is a call with the decoded text.
-        """
+        """Return lines in UTF-8 rewritten by the rules; the same object if nothing changes."""
         if not self.changes or (content.isascii() and not self._changes_ascii):
             return content.lower() if self.lowercase else content
         text = content.decode("utf-8", "surrogatepass")
@@ -203,11 +200,9 @@ def ccnet(text: str) -> str:
 
 
 def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: int, total: int) -> list[str]:
-    """Return notes on easily overlooked properties of the words of a data set: invisible characters, normal forms,
-    dotless i.
+    """Return notes on invisible characters, normal forms and dotless i in the words of a data set.
 
-    words: the words of all splits with their counts, as in the store. changed: number of words, of `total`, that were
-    not in the normal form.
+    words: of all splits, with their counts. changed: number of words, of `total`, that were not in the normal form.
     """
     rules, notes = data.vocabulary, []
     words = [(word, count) for word, count in words if count and not word.isascii()]

@@ -26,10 +26,7 @@ def text_size(ids: Ids, types: list[str], *, chars: bool) -> tuple[int, int]:
 
 
 def _composed(ids: Ids, types: list[str]) -> int:
-    """Return the number of characters by which NFC shortens a text of code points, given their ids.
-
-    Only code points that may combine with the previous one are examined; grapheme clusters do not combine.
-    """
+    """Return the number of characters by which NFC shortens a text of code points, given their ids."""
     letters = types[len(RESERVED) :]
     joins = any(len(graphemes(before + letter)) == 1 for letter in letters for before in ("a", "\u1100", "\uac00"))
     if not joins or any(len(letter) > 1 for letter in letters):

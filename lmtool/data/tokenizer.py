@@ -225,10 +225,7 @@ class Tokenizer(ABC):
 
 
 class WordTokenizer(Tokenizer):
-    """Words are separated by ASCII white space; a line with words is a sentence.
-
-    Memory for provisional ids: about 24 bytes per type seen so far, and its characters.
-    """
+    """Words are separated by ASCII white space; a line with words is a sentence. A type takes some 24 bytes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

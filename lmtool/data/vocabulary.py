@@ -36,7 +36,7 @@ class Vocabulary:
     """
 
     words: tuple[str, ...]
-    counts: npt.NDArray[np.int64]
+    counts: IntArray
     eos: int | None
     unk: int
 

@@ -113,9 +113,7 @@ def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> 
 
 
 def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
-    """Yield the words of a line, its number, and their spaces. marks: whether words are cut at sentence ends within
-    them.
-    """
+    """Yield the words of a line, its number, and their spaces. marks: whether sentence ends within words cut them."""
     if not isinstance(line, str):
         yield from ((word, number, ("", "")) for word in line)
         return
@@ -140,9 +138,7 @@ def rows_of_table(
     cells: dict[str, list[str]] | None = None,
     faults: Faults = STOP_AT_FAULTS,
 ) -> WordRows:
-    """Return the rows of a table with a word per row. name: name of the table, for errors. spaces, cells: as in
-    WordRows. Other arguments and errors: as in read_word_rows.
-    """
+    """Return the rows of a table with a word per row. Arguments: as in WordRows, others as in read_word_rows."""
     asked = [("word", word or WORD), *(("item", column) for column in item or ()), ("sentence", sentence)]
     for setting, column in asked:
         if column is not None and column not in list(columns):

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 
 WORD = (1 << 32) - 1  # the bits of a slot that hold the number of its word
 SIGNIFICANT = -1  # instead of a number of decimals: nine significant digits, which distinguish all float32 numbers
@@ -19,7 +19,7 @@ MAX_EXACT = 9e15  # whole numbers up to here are exact in float64
 TAB, LINE_FEED, SPACE, MINUS, POINT, ZERO = 9, 10, 32, 45, 46, 48  # characters
 
 
-def join_words(words: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def join_words(words: Sequence[str]) -> tuple[IntArray, npt.NDArray[np.uint8]]:
     """Return the start of each word in the bytes of all words, and the end of the last, `[W + 1]`, and these bytes."""
     encoded = [word.encode() for word in words]
     starts = np.cumsum([0, *(len(word) for word in encoded)])
@@ -59,7 +59,7 @@ class WordTable:
         _fill(self.slots, self.starts, self.arena, self.size)
 
 
-def _grow(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def _grow(array: Array, size: int) -> Array:
     """Return the array, or a copy of it with `size` entries or more."""
     if len(array) >= size:
         return array
@@ -141,7 +141,7 @@ def text_lines(
     words: IntArray,
     after: FloatArray,
     decimals: list[int],
-    joined: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]],
+    joined: tuple[IntArray, npt.NDArray[np.uint8]],
 ) -> bytes:
     """Return M lines of numbers `[M, B]`, words `[M, k]` and numbers `[M, A]`, with tabs between numbers and words and
     spaces between words.

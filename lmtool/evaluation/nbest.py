@@ -160,7 +160,11 @@ def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: Flo
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
     if nbest.moses:
-        files["nbest.txt"] = [_moses_line(nbest.fields[k], float(log_prob[k]), float(new_total[k])) for k in order]
+        lines = files["nbest.txt"] = []
+        for k in order:
+            name, hypothesis, *rest = nbest.fields[k]
+            features = f"{rest[0] if rest else ''} lmtool= {log_prob[k]:.9g}".strip()
+            lines.append(f" {BAR} ".join([name, hypothesis, features, f"{new_total[k]:.9g}", *rest[2:]]))
     else:
         files["nbest.txt"] = [" ".join(nbest.fields[k]).rstrip(" ") for k in order]
         files["nbest-costs.txt"] = [f"{nbest.fields[k][0]} {-new_total[k]:.9g}" for k in order]
@@ -170,12 +174,6 @@ def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: Flo
         with atomic_write(folder / name) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return [folder / name for name in files]
-
-
-def _moses_line(fields: list[str], log_prob: float, total: float) -> str:
-    name, hypothesis, *rest = fields
-    features = f"{rest[0] if rest else ''} lmtool= {log_prob:.9g}".strip()
-    return f" {BAR} ".join([name, hypothesis, features, f"{total:.9g}", *rest[2:]])
 
 
 def word_errors(hypothesis: str, reference: str) -> int:

@@ -109,7 +109,11 @@ def score_words(
         final = segments[1:] - 1
         of_words[final] = np.where(empty[final], 0.0, of_words[final]) + surprisal[is_end]
     oov = np.bincount(unit_of[text.oov_positions], minlength=len(is_end))[~is_end]
-    frequency = None if spaced or not vocabulary.counts.any() else _log_frequency(form, tokens)
+    frequency = None
+    if not spaced and vocabulary.counts.any():
+        ids, counts = vocabulary.ids, vocabulary.counts
+        rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
+        frequency = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last count is of <s>
     return WordScores(tokens, oov, of_words, entropies, frequency, odd_starts)
 
 
@@ -200,10 +204,3 @@ def _of_distributions(
             if masks is not None:
                 mass[part] = np.log(np.where(fresh[part], p @ masks[1], p @ masks[0]))
     return entropy, mass
-
-
-def _log_frequency(form: TextForm, tokens: list[list[str]]) -> FloatArray:
-    ids, counts = form.vocabulary.ids, form.vocabulary.counts
-    rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
-    result: FloatArray = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last count is of <s>
-    return result

@@ -66,8 +66,12 @@ def require_ids(
     a tensor, whose device a tensor of ids must have. Raises ValueError for another shape, dtype or device, and on a CPU
     for ids out of range.
     """
-    given = ids if isinstance(ids, Tensor) else _as_tensor(f"{type(of).__name__}{argument}", ids, like.device)
-    if given is not None and (given.shape in shapes or any(fits(given.shape, shape) for shape in shapes)):
+    given = ids
+    if not isinstance(ids, Tensor):
+        array = as_array(f"{type(of).__name__}{argument}", ids)
+        whole = np.issubdtype(array.dtype, np.integer)
+        given = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
+    if isinstance(given, Tensor) and (given.shape in shapes or any(fits(given.shape, shape) for shape in shapes)):
         if given.dtype is not torch.int64 and given.dtype in INTEGERS:
             given = given.long()
         on_cpu = given.is_cpu and like.is_cpu
@@ -79,12 +83,6 @@ def require_ids(
             raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
     wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
     raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")
-
-
-def _as_tensor(where: str, ids: object, device: torch.device) -> Tensor | None:
-    """Return the tensor of an array or list of integers; None for others."""
-    array = as_array(where, ids)
-    return torch.tensor(array.astype(np.int64), device=device) if np.issubdtype(array.dtype, np.integer) else None
 
 
 @njit(cache=True, nogil=True)

@@ -55,11 +55,13 @@ def score_dynamically(
         with token_bar(text.tokens, shown=progress) as bar:
             for tokens, scores, gradients in _segments(model, text, index):
                 log_prob[tokens] = scores
-                torch._foreach_lerp_(weights, trained, decays)
-                torch._foreach_addcmul_(weights, gradients, rates, -1)
+                each = zip(weights, trained, decays, gradients, rates, strict=True)
+                for weight, start, share, gradient, rate in each:
+                    weight.lerp_(start, share).addcmul_(gradient, rate, value=-1)
                 bar.update(len(tokens))
     finally:
-        torch._foreach_copy_(weights, trained)
+        for weight, start in zip(weights, trained, strict=True):
+            weight.copy_(start)
     return log_prob
 
 
@@ -72,7 +74,8 @@ def gradient_scales(model: NeuralModel, train: Split, segment: int) -> list[Tens
     index = (first + step * segment for step in range(steps))
     squares = [torch.zeros_like(weight) for weight in model.parameters()]
     for _, __, gradients in _segments(model, train, index):
-        torch._foreach_addcmul_(squares, gradients, gradients)
+        for square, gradient in zip(squares, gradients, strict=True):
+            square.addcmul_(gradient, gradient)
     mean = sum(float(square.sqrt_().sum()) for square in squares) / sum(square.numel() for square in squares)
     return [square / mean for square in squares]
 

@@ -249,15 +249,6 @@ def in_notebook() -> bool:
     return "ipykernel" in sys.modules and shell is not None and shell() is not None
 
 
-def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
-    """Join parts, each with a rank, in one line of at most `columns`, without parts of the highest ranks if needed."""
-    kept: list[tuple[str, int]] = []
-    for part in sorted(parts, key=lambda part: part[1]):
-        if columns is None or len("  ".join(text for text, _ in [*kept, part])) <= columns:
-            kept.append(part)
-    return "  ".join(part[0] for part in parts if part in kept)
-
-
 def write_out(text: str = "", *, end: str | None = None) -> None:
     """Print a text. end: what follows it; None for nothing, and to flush the output.
 

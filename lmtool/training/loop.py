@@ -102,7 +102,8 @@ class _Training:
         self.step = make_step(model, plan, self.optimizers, self.batch_size, shared)
         self.average = optimizers.Average(model)
         self.progress = Progress()
-        self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=plan.loss_is_log_prob)
+        is_log_prob = model.output.loss_is_log_prob
+        self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
         self._ended = False  # whether on_evaluation ended the training
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
@@ -168,8 +169,8 @@ class _Training:
         now = time.perf_counter()
         progress.clock += now - start
         if self.reporter.due(now):
-            mean, share = progress.loss_sum / progress.since, min(1, progress.since / self.per_evaluation)
-            self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock, share)
+            mean = progress.loss_sum / progress.since
+            self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
         return True
 
     def evaluate(self, done: float, stop: StopRequest) -> None:

@@ -15,7 +15,7 @@ MIN_WARMUP = 0.01  # share of the peak rate: at 0 the first step of a long budge
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a training. about: plain values that identify the model and the data; checkpoints keep them, and
-    resuming compares them. loss_is_log_prob: whether the training loss of the output layer is -log p.
+    resuming compares them.
     """
 
     training: TrainingConfig
@@ -23,7 +23,6 @@ class Plan:
     schedule: ScheduleConfig
     seed: int
     about: dict[str, Any]
-    loss_is_log_prob: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,17 @@ from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import METRICS, TRACKED
 from lmtool.system import schemas
 from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json
-from lmtool.system.terminal import fitting, progress_bar, write_above
+from lmtool.system.terminal import progress_bar, write_above
 from lmtool.training.processes import Processes
 
 TOKENS_PER_CHUNK = 1 << 14  # tokens of valid scored between two checks for a signal
 MIN_PREDICTIONS, MAX_SCORES = 256, 1 << 25  # limits of an accuracy: fewer predictions if the vocabulary is large
 LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
 BAR_INTERVAL = 0.2  # seconds between two updates of the bar
-MIN_BAR_COLUMNS = len("100 %|######| ")  # columns of the bar without its text
 # Settings that do not change the weights, and those of the data, which the store's fingerprint represents.
 NOT_IN_FINGERPRINT = {"store_dir", "threads", "device", "training.trackers", "training.save_every"}
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
-Part = tuple[str, int]  # part of a line and its rank: parts of the highest ranks are left out on a narrow terminal
 
 
 def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Callable[[], None]) -> float:
@@ -80,27 +78,22 @@ class Reporter:
         self._every = LINE_INTERVAL if self._bar.disable else BAR_INTERVAL
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
-        self._loss_before: float | None = None  # loss at the last evaluation
         self._first: tuple[float, float] | None = None  # used share of the budget and seconds at the first report
 
     def due(self, now: float) -> bool:
         """Return whether it is time for the next report; now: the value of time.perf_counter."""
         return now - self._last_report >= self._every and self._out is not None
 
-    def step(self, done: float, epoch: float, loss: float, speed: float, clock: float, share: float = 1.0) -> None:
+    def step(self, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
         """Report on the training so far.
 
         done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.
-        clock: seconds of training. share: share of the steps between two evaluations that are done; the previous loss
-        has the remaining weight, so that the shown loss is always a mean over the same number of steps.
+        clock: seconds of training.
         """
         self._last_report = time.perf_counter()
-        before = loss if self._loss_before is None else self._loss_before
-        on_train = self._on_train(share * loss + (1 - share) * before)
-        parts = [(f"epoch {epoch:.2f}", 3), (on_train, 1), (f"{speed:,.0f} examples/s", 4), *self._left(done, clock, 2)]
+        parts = [f"epoch {epoch:.2f}", self._on_train(loss), f"{speed:,.0f} examples/s", *self._left(done, clock)]
         if not self._logged(done, parts):
-            columns = self._bar.format_dict["ncols"]
-            self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
+            self._bar.set_description_str("  ".join(parts))
 
     def evaluation(self, done: float, line: Line) -> None:
         """Write a line of metrics.jsonl and report it."""
@@ -111,18 +104,14 @@ class Reporter:
                 handle.write(json.dumps(line) + "\n")
         except OSError as error:
             raise cannot_write(self._out / METRICS, error) from error
-        parts = [
-            (f"epoch {line['epoch']:.2f}", 2),
-            (self._on_train(line["train_loss"]), 3),
-            (f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}", 1),
-            (f"{line['examples_per_second']:,.0f} examples/s", 6),
-            *self._left(done, line["seconds"], 5),
-        ]
+        parts = [f"epoch {line['epoch']:.2f}", self._on_train(line["train_loss"])]
+        parts.append(f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}")
         if line["valid_accuracy"] is not None:
-            parts.insert(3, (f"valid accuracy {line['valid_accuracy']:.3f}", 4))
+            parts.append(f"valid accuracy {line['valid_accuracy']:.3f}")
+        parts += [f"{line['examples_per_second']:,.0f} examples/s", *self._left(done, line["seconds"])]
         if not self._logged(done, parts):
-            write_above(self._bar, fitting(parts, self._bar.format_dict["ncols"]))
-        self._last_report, self._loss_before = time.perf_counter(), line["train_loss"]
+            write_above(self._bar, "  ".join(parts))
+        self._last_report = time.perf_counter()
 
     def sync(self) -> None:
         """Flush metrics.jsonl and its name to disk before a checkpoint refers to it."""
@@ -151,15 +140,15 @@ class Reporter:
         self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
 
-    def _logged(self, done: float, parts: Sequence[Part]) -> bool:
+    def _logged(self, done: float, parts: list[str]) -> bool:
         """Without a bar, write a line and return True; else set the bar's share and return False."""
         self._bar.n = round(100 * min(done, 1))
         if self._bar.disable:
-            log.info("%3d %%  %s", self._bar.n, fitting(parts, None))
+            log.info("%3d %%  %s", self._bar.n, "  ".join(parts))
         return bool(self._bar.disable)
 
-    def _left(self, done: float, clock: float, rank: int) -> list[Part]:
-        """Return the remaining time as a part of a rank, by the used share of the budget and the seconds of training.
+    def _left(self, done: float, clock: float) -> list[str]:
+        """Return the remaining time as a part, by the used share of the budget and the seconds of training.
 
         It is extrapolated from the progress since the first report, which has none: loops are compiled before.
         """
@@ -170,7 +159,7 @@ class Reporter:
             return []
         minutes, rest = divmod(round((clock - self._first[1]) * (1 - done) / share if done < 1 else 0), 60)
         text = f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
-        return [(f"{text} left", rank)]
+        return [f"{text} left"]
 
     def _on_train(self, loss: float) -> str:
         if self._loss_is_log_prob:

@@ -45,9 +45,11 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
 
     if not codes:
         raise UserError("the tree has no words: give each word a code of 0 and 1")
-    missing = set(range(max(word for word, _ in codes) + 1)) - {word for word, _ in codes}
+    total = len(names) if names is not None else max(word for word, _ in codes) + 1
+    missing = set(range(total)) - {word for word, _ in codes}
     if missing:
-        raise UserError(f"the tree misses {len(missing)} words, such as {name(min(missing))}: give each one a code")
+        which = f"{len(missing)} of the {total} words, such as {name(min(missing))}"
+        raise UserError(f"the tree misses {which}: give each one a code, or build a tree for this vocabulary")
     for word, code in codes:
         if set(code) - {"0", "1"} or (not code and len(codes) > 1):
             raise UserError(f"the code {code!r} of {name(word)} must be made of 0 and 1, one or more")
@@ -130,13 +132,5 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
                 "build one for this one"
             )
         codes.append((ids[word], code))
-    missing = sorted(set(ids.values()) - {word for word, _ in codes})
-    if missing:
-        raise UserError(
-            f"{path} misses {len(missing)} of the {len(words)} words, such as {words[missing[0]]!r}: "
-            "give each one a code, or build a tree for this vocabulary"
-        )
-    try:
+    with prefix_user_errors(str(path)):
         return from_codes(codes, words)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error

@@ -160,6 +160,7 @@ def _gains(count: Any, near: Any, used: Any, total: Any, twice: int, tables: Any
             margins += f_of(sums[side, c] + total[side], table) - f_of(sums[side, c], table)
         both = n[0, c, c] + count[0, c] + count[1, c] + twice
         gain[c] = f_of(both, table) - f[0, c, c] - margins
+    # F of the cells that the word would enter beside its neighbors' classes, for all classes c at once.
     for side in range(2):
         for i in range(used[side]):
             other = near[side, i]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
@@ -13,12 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hydra
+import nbformat
 import pytest
 import torch
 from hydra import version
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobRuntime
+from nbclient import NotebookClient
 from omegaconf import DictConfig
 
 import lmtool
@@ -93,7 +96,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     with pytest.raises(lmtool.UserError, match="order=3: the training in bigram was started with 2"):
         lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", resume=True)
     Path("words").write_text("a b c")
-    for out, settings in (("limited", {"limit_vocabulary": "words"}), ("pruned", {"prune_to": "90%"})):
+    for out, settings in (("limit_words", {"limit_vocabulary": "words"}), ("pruned", {"prune_to": "90%"})):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "a high share is out of vocabulary")
             found = [lmtool.train(bigram, corpus, out=out, resume=True, **settings).valid_perplexity for _ in range(2)]
@@ -355,3 +358,28 @@ def test_a_sweep_writes_to_no_handler_of_an_earlier_run(corpus: lmtool.Corpus, t
 def test_what_is_no_name_of_a_split_is_refused(name: str, corpus: lmtool.Corpus) -> None:
     with pytest.raises(lmtool.UserError, match=f"'{name}' is not the name of a split: use train, valid or test"):
         corpus.bytes_in_memory(name)
+
+
+# The notebook of the docs, run from its first cell to its last by a real kernel
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(ROOT / "docs" / "examples" / "notebook.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    shown = [output.data for output in outputs if output.output_type == "execute_result"]
+    assert (
+        sum("<table>" in data.get("text/html", "") for data in shown) == 7
+    )  # corpus, runs, evaluation, mixture, sweep, tree
+    assert sum("image/png" in data for data in shown) == 1  # network.plot()
+    assert sum("dataframe" in data.get("text/html", "") for data in shown) == 2
+    said = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+    (perplexities,) = [json.loads(line) for line in said.splitlines() if line.startswith("[")]
+    assert len(perplexities) == 2 and all(30 < value < 250 for value in perplexities)
+    assert "did you mean training.epochs?" in said
+    errors = [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    assert not any("Warning" in text for text in errors), errors
+    assert (tmp_path / "runs" / "mix" / "run.json").is_file()

@@ -35,7 +35,14 @@ def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "no.arpa.gz").write_bytes(gzip.compress(WITHOUT_UNK.encode()))
     pairs = [json.dumps({"sentence_good": "a b", "sentence_bad": "b a"})]
     documents = [json.dumps({"n": n, "text": text}) for n, text in enumerate(("a b", "", "b zzz a"))]
-    for name, lines in {"pairs.jsonl": pairs, "docs.jsonl": documents, "de.txt": [TEXT], "w1": "a", "w2": "a"}.items():
+    for name, lines in {
+        "pairs.jsonl": pairs,
+        "docs.jsonl": documents,
+        "de.txt": [TEXT],
+        "w1": "a",
+        "w2": "a",
+        "lists": ["0 ||| a"],
+    }.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return folder
 
@@ -61,7 +68,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     (f"{NGRAM} prune_to=50% smoother.interpolate=false", "prune_method=gain", "prune_method=entropy"),
     (f"{TRAIN} prune_to=1k", "prune_to=1k", "model=nplm is not pruned"),
     (f"{TRAIN} prune_counts=[0,1]", "prune_counts=[0, 1]", "model=nplm is not pruned"),
-    (f"{TRAIN} counts.memory=1GiB", "counts.memory=1GiB", "not used"),
+    (f"{TRAIN} counts.memory=1GiB", "no key 'counts.memory'; it is a key of model=ngram"),
     (f"{NGRAM} limit_vocabulary=w?", "limit_vocabulary=w? names 2 files: name one"),
     (f"{NGRAM} smoother.discounts=best", "smoother.discounts=best", "tuned"),
     (f"{NGRAM} smoother.discounts=[0.5]", "smoother.discounts", "[D1,D2,D3+]"),
@@ -74,7 +81,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", "smoother.lambdas=[2]", "from 0 to 1"),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", "smoother.discounts"),
     # networks and trees
-    ("train model=nplm tree=huffman", "tree=", "not used", "output=softmax"),
+    ("train model=nplm tree=huffman", "no key 'tree'; it is a key of output=hierarchical"),
     (f"{TREE}=hufman", "tree=hufman", "huffman"),
     (f"{TRAIN} output=sampled output.num_samples=24", "output.num_samples=24", "from 1 to 23"),
     (f"{TRAIN} model.hidden_dim=8 output=classes output.classes=24", "output.classes=24", "at most 23"),
@@ -128,6 +135,12 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     ("eval arpa=de.txt text=de.txt", "de.txt is not an ARPA file"),
     ("eval arpa=nix.arpa text=de.txt", "no file nix.arpa for arpa"),
     ("eval arpa=*.* text=de.txt", "arpa=*.* names 7 files: name one"),
+    # n-best lists
+    ("rescore run=kn3 nbest=lists weight=-1", "weight=-1.0: must be"),
+    ("rescore run=kn3 nbest=lists word_penalty=tuned", "must be null, a number, or with reference=FILE tuned"),
+    ("rescore run=kn3 nbest=lists word_penalty=nan", "must be null, a number, or with reference=FILE tuned"),
+    ("eval run=kn3 nbest=lists", "no key 'nbest'; it is a key of lmtool rescore"),
+    ("eval run=kn3 nbest_reference=right", "did you mean reference? (a key of lmtool rescore)"),
     # conversion and export
     ("convert", "lmtool convert reads run=PATH, arpa=FILE or runs=A,B", "to=FILE.arpa"),
     ("convert arpa=nowhere.arpa data=toy", "nowhere.arpa"),
@@ -176,6 +189,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     (f"{SCORE} filter=out.txt max_perplexity=3 filter_scores=true", "out.txt", "ends in .jsonl"),
     ("pairs arpa=de.arpa text=none.jsonl", "no file none.jsonl for text"),
     ("pairs runs=[de.arpa,nope] text=pairs.jsonl", "no run folder nope"),
+    ("pairs runs=[de.arpa,de.arpa] text=pairs.jsonl", "name one or more that differ"),
     ("pairs arpa=de.arpa text=pairs.jsonl to=out.xlsx", "out.xlsx: the suffix decides what is written: .tsv, .csv or"),
     ("pairs arpa=de.arpa text=pairs.jsonl items=out.csv", "items=out.csv: name a file that ends in .jsonl"),
     ("pairs arpa=de.arpa text=pairs.jsonl criterion=max", "criterion=max: must be sum or mean"),

@@ -74,16 +74,6 @@ def test_what_the_message_recommends_works_when_it_is_typed(lmtool: Run) -> None
     assert {row["split"]: row["tokens"] for row in rows} == {"train": 24, "valid": 3, "test": 3}
 
 
-def test_several_files_a_glob_and_a_folder(lmtool: Run) -> None:
-    Path("parts").mkdir()
-    for k in range(3):
-        Path(f"parts/{k}.txt").write_text(f"w{k} x")  # without a line end
-    splits = ["data.train=parts/*.txt", "data.valid=[own.txt,parts/0.txt]", "data.test=parts"]
-    lmtool("preprocess", "data=text", *splits, "hydra.run.dir=out")
-    rows = json.loads(Path("out/result.json").read_text())["splits"]
-    assert {row["split"]: row["tokens"] for row in rows} == {"train": 9, "valid": 33, "test": 9}
-
-
 def test_files_without_the_option_that_reads_them(lmtool: Run) -> None:
     said = lmtool("preprocess", "data.train=own.txt", code=2)
     assert "data.train" in said and "data=text" in said and said.count("\n") == 1

@@ -8,7 +8,6 @@ import json
 import math
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -249,12 +248,6 @@ def test_a_cache_is_refused_wherever_sentences_are_compared(files: Run, runs: Pa
     ):
         with pytest.raises(python.UserError, match="has a cache"):
             call()
-
-
-def test_settings_of_python_are_checked(files: Run) -> None:
-    given: Any = ["de.arpa", "de.arpa"]
-    with pytest.raises(python.UserError, match="name one or more that differ"):
-        python.pairs(given, "pairs.jsonl")
 
 
 def test_scores_of_tokens_and_of_pairs_in_python(files: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +13,24 @@ import numpy as np
 import pytest
 
 from lmtool.evaluation.token_scores import TokenScores
-from tests.conftest import Run, result
+from tests.conftest import Run, result, run_lines
 
 TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")
 
 
+@pytest.fixture(scope="module")
+def unigrams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unigrams of 12 tokens, a 6, b 2, </s> 4: one, of maximum likelihood, in which <unk> has none, and laplace."""
+    folder = tmp_path_factory.mktemp("unigrams")
+    (folder / "train.txt").write_text("a b\na a\na b\na a\n")
+    (folder / "valid.txt").write_text("a\nb a\n")
+    line = f"train model=ngram model.order=1 {' '.join(TEXT)} smoother="
+    return run_lines(folder, f"{line}mle hydra.run.dir=one", f"{line}laplace hydra.run.dir=laplace")
+
+
 @pytest.fixture
-def unigram(lmtool: Run) -> Run:
-    """A maximum likelihood unigram of 12 tokens: a 6, b 2, </s> 4; <unk> has none."""
-    Path("train.txt").write_text("a b\na a\na b\na a\n")
-    Path("valid.txt").write_text("a\nb a\n")
-    lmtool("train", "model=ngram", "model.order=1", "smoother=mle", *TEXT, "hydra.run.dir=one")
+def unigram(lmtool: Run, unigrams: Path) -> Run:
+    shutil.copytree(unigrams, ".", dirs_exist_ok=True)
     return lmtool
 
 
@@ -43,7 +51,6 @@ def test_every_token_is_kept_and_shown(unigram: Run) -> None:
 
 def test_any_text_is_scored(unigram: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("new.txt").write_text("b zzz\n\na\n")  # the empty line is not a sentence
-    unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
     said = unigram("eval", "run=laplace", "text=new.txt", "hydra.run.dir=file")
     # (c + 1) / 16: b 3, <unk> 1, </s> 5, a 7, </s> 5.
     found = result("file")
@@ -78,18 +85,23 @@ def test_marks_in_text_are_words_out_of_vocabulary(
     assert result("marks")["log_prob"] == result("words")["log_prob"] and result("marks")["oov"] == 2
 
 
+@pytest.fixture(scope="module")
+def of_toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kinds = "model.order=3 hydra.run.dir=kn3", "model.order=2 smoother=laplace hydra.run.dir=bigrams"
+    return run_lines(tmp_path_factory.mktemp("toy"), *(f"train model=ngram data=toy {kind}" for kind in kinds))
+
+
 @pytest.fixture
-def models(lmtool: Run) -> Run:
-    lmtool("train", "model=ngram", "model.order=3", "data=toy", "hydra.run.dir=kn3")
-    lmtool("train", "model=ngram", "model.order=2", "smoother=laplace", "data=toy", "hydra.run.dir=laplace")
+def models(lmtool: Run, of_toy: Path) -> Run:
+    shutil.copytree(of_toy, ".", dirs_exist_ok=True)
     return lmtool
 
 
 def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     lines = models("eval", "run=kn3", "detail=true", "hydra.run.dir=kn3-valid")
     Path("lines.txt").write_text(lines)
-    models("eval", "run=laplace", "hydra.run.dir=laplace-valid")
-    names = ["kn3", "laplace", "laplace-valid", "kn3-valid/scores.h5", "lines.txt"]
+    models("eval", "run=bigrams", "hydra.run.dir=bigrams-valid")
+    names = ["kn3", "bigrams", "bigrams-valid", "kn3-valid/scores.h5", "lines.txt"]
     said = models("compare", f"runs=[{','.join(names)}]", "hydra.run.dir=out")
     found = result("out")
     sentences = len(TokenScores.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
@@ -100,8 +112,8 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     assert (found["tokens"], found["unit"], found["units"]) == (28, "sentences", sentences)
     first, *rest = found["members"]
     assert [first["run"], *(row["run"] for row in rest)] == names and first["difference"] is None
-    kn3, laplace = first["perplexity"], rest[0]["perplexity"]
-    assert rest[0]["difference"] == pytest.approx(laplace - kn3)
+    kn3, bigrams = first["perplexity"], rest[0]["perplexity"]
+    assert rest[0]["difference"] == pytest.approx(bigrams - kn3)
     tests = ("from", "to", "p_bootstrap", "p_randomization", "block")
     assert [row[key] for row in found["members"] for key in tests] == [None] * 25
     assert {key: value for key, value in rest[1].items() if key != "run"} == {
@@ -110,25 +122,25 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     assert rest[2]["difference"] == 0
     assert rest[3]["perplexity"] == pytest.approx(kn3, rel=1e-6)
     assert "note: lines.txt and kn3 agree to the digits that such files have" in said
-    assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"laplace,{laplace},{laplace - kn3}")
+    assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"bigrams,{bigrams},{bigrams - kn3}")
     assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - | - |"
 
 
 def test_compare_of_ten_sentences_has_intervals(models: Run) -> None:
     Path("ten.txt").write_text("the cat sat\nthe dog ran\n" * 5)
-    said = models("compare", "runs=[kn3,laplace]", "text=ten.txt", "hydra.run.dir=out")
+    said = models("compare", "runs=[kn3,bigrams]", "text=ten.txt", "hydra.run.dir=out")
     assert "40 tokens in 10 sentences; 10,000 draws of single sentences" in said and "too few" not in said
     row = result("out")["members"][1]
     assert row["from"] < row["difference"] < row["to"] and row["block"] == 1
     assert min(row["p_bootstrap"], row["p_randomization"]) >= 2 / 2**10
-    for name in ("kn3", "laplace"):
+    for name in ("kn3", "bigrams"):
         models("eval", f"run={name}", "text=ten.txt", f"hydra.run.dir={name}-ten")
-    models("compare", "runs=[kn3-ten,kn3-ten/scores.h5,laplace-ten]", "hydra.run.dir=same")
+    models("compare", "runs=[kn3-ten,kn3-ten/scores.h5,bigrams-ten]", "hydra.run.dir=same")
     first, same, other = result("same")["members"]
     assert (same["difference"], same["p_bootstrap"], first["block"]) == (0, 1, None)
     assert other | {"run": "", "split": "", "fitted": []} == row | {"run": "", "split": "", "fitted": []}
     # Blocks of two are five.
-    said = models("compare", "runs=[kn3-ten,laplace-ten]", "block=2", "hydra.run.dir=two")
+    said = models("compare", "runs=[kn3-ten,bigrams-ten]", "block=2", "hydra.run.dir=two")
     assert "too few sentences to tell" in said and result("two")["members"][1]["from"] is None
 
 
@@ -145,7 +157,7 @@ def test_compare_refuses_other_tokens(models: Run, unigram: Run) -> None:
     assert "3 and 6 of them, of which the first 3 agree" in models("compare", "runs=[short,long]", code=2)
     assert "no run folder and no file nothing" in models("compare", "runs=[kn3,nothing]", code=2)
     assert "name two or more that differ" in models("compare", "runs=[kn3]", code=2)
-    assert "resamples=10: must be" in models("compare", "runs=[kn3,laplace]", "resamples=10", code=2)
+    assert "resamples=10: must be" in models("compare", "runs=[kn3,bigrams]", "resamples=10", code=2)
 
 
 def test_compare_text_without_sentences_by_blocks_and_zeros(unigram: Run) -> None:
@@ -169,26 +181,6 @@ def test_compare_text_without_sentences_by_blocks_and_zeros(unigram: Run) -> Non
     assert result("zero")["members"][1]["perplexity"] is None
 
 
-def test_compare_draws_blocks_of_the_sentences_of_running_text(unigram: Run) -> None:
-    Path("train.txt").write_text("a a\na a\na b\nb a\n")
-    Path("other.txt").write_text("b b\nb b\nb a\na b\n")
-    Path("valid.txt").write_text(("a a\na b\n" * 20 + "b b\nb a\n" * 20) * 6)  # topics of 40 sentences
-    common = ("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT)
-    unigram(*common, "hydra.run.dir=first")
-    unigram(*common, "data.train=other.txt", "hydra.run.dir=second")
-    said = unigram("compare", "runs=[first,second]", "hydra.run.dir=measured")
-    assert "1,440 tokens in 480 sentences; 10,000 draws of blocks of 48 sentences on average" in said  # a tenth
-    alone = unigram("compare", "runs=[first,second]", "block=sentence", "hydra.run.dir=alone")
-    assert "10,000 draws of single sentences" in alone
-    given = unigram("compare", "runs=[first,second]", "block=40", "hydra.run.dir=given")
-    assert "10,000 draws of blocks of 40 sentences" in given
-    rows = [result(folder)["members"][1] for folder in ("alone", "given", "measured")]
-    assert [row["block"] for row in rows] == [1, 40, 48]
-    widths = [row["to"] - row["from"] for row in rows]
-    assert 2 * widths[0] < widths[1]
-    assert Path("measured/compare.csv").read_text().splitlines()[2].endswith(",48")
-
-
 def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:
     reference = real_data.parent / "reference" / "kenlm5_ptb_valid.tsv.gz"
     if not reference.is_file():
@@ -201,7 +193,6 @@ def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:
 
 
 def test_nbest_lists_are_rescored(unigram: Run) -> None:
-    unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
     Path("lists").write_text("0 ||| b b ||| x= 1 ||| -1\n0 ||| a a ||| x= 1 ||| -2\n1 ||| zzz ||| x= 1 ||| 0\n")
     unigram("rescore", "run=laplace", "nbest=lists", "weight=0.5", "hydra.run.dir=given")
     # a 7, b 3, <unk> 1 and </s> 5, of 16.
@@ -224,9 +215,7 @@ def test_nbest_lists_are_rescored(unigram: Run) -> None:
 
 
 def test_a_word_penalty_is_tuned_with_the_weight(unigram: Run) -> None:
-    unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
-    # log p of "a a a", of "a", of "a a" and of "b b a a", with a 7/16, b 3/16 and </s> 5/16: the longer ones are less
-    # likely, so that no weight above 0 chooses "a a a" from list 0, and none below 1/2 "a a" from list 1.
+    # Longer hypotheses are less likely: no weight above 0 chooses "a a a", and none below 1/2 "a a".
     Path("lists").write_text("0 ||| a a a\n0 ||| a\n1 ||| a a\n1 ||| b b a a ||| x= 1 ||| 1\n")
     Path("right").write_text("a a a\na a\n")
     line = ("rescore", "run=laplace", "nbest=lists", "reference=right")
@@ -235,19 +224,11 @@ def test_a_word_penalty_is_tuned_with_the_weight(unigram: Run) -> None:
     found = result("both")
     assert result("weight")["word_error_rate"] == 0.4 and found["word_error_rate"] == 0
     assert "word_penalty" not in result("weight") and found["word_penalty"] < 0
-    assert f"use weight={found['weight']:.6g} word_penalty={found['word_penalty']:.6g}" in said
-    a, b = math.log(7 / 16), math.log(3 / 16)
-    weight, penalty = found["weight"], found["word_penalty"]
-    assert 2 * (weight * a - penalty) > 0 and 1 + 2 * (weight * b - penalty) < 0
-    given = (f"weight={weight}", f"word_penalty={penalty}")
+    given = [f"weight={found['weight']:.6g}", f"word_penalty={found['word_penalty']:.6g}"]
+    assert f"use {' '.join(given)}" in said
     unigram(*line, *given, "hydra.run.dir=given")
     assert result("given")["word_error_rate"] == 0 and "tuned" not in result("given")
     assert Path("given/best.txt").read_text() == "a a a\na a\n"
-    total = float(Path("given/nbest.txt").read_text().split("\n")[0].split(" ||| ")[-1])
-    assert total == pytest.approx(weight * (3 * a + math.log(5 / 16)) - 3 * penalty, rel=1e-6)
-    for value in ("tuned", "x", "nan"):
-        wrong = unigram("rescore", "run=laplace", "nbest=lists", f"word_penalty={value}", code=2)
-        assert "must be null, a number, or with reference=FILE tuned" in wrong
 
 
 def test_faulty_nbest_lists_and_settings(unigram: Run) -> None:
@@ -257,11 +238,6 @@ def test_faulty_nbest_lists_and_settings(unigram: Run) -> None:
         assert "lists, line 2 is empty" in said and said.count("\n") == 1
     Path("lists").write_text("0 ||| a\n")
     assert "1.0000" in unigram("rescore", "run=one", "nbest=lists")
-    assert "weight=-1.0: must be" in unigram("rescore", "run=one", "nbest=lists", "weight=-1", code=2)
-    said = unigram("eval", "run=one", "nbest=lists", code=2)
-    assert said.endswith("no key 'nbest'; it is a key of lmtool rescore\n")
-    said = unigram("eval", "run=one", "nbest_reference=right", code=2)
-    assert "did you mean reference? (a key of lmtool rescore)" in said
     Path("lists").write_text("0 ||| zzz\n")
     assert "1 of 1 hypotheses have words to which one gives probability 0" in unigram(
         "rescore", "run=one", "nbest=lists"

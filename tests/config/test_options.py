@@ -131,13 +131,6 @@ def test_an_option_keeps_its_contract(group: str, name: str) -> None:
     assert settings.__doc__
 
 
-def test_presets_say_only_what_differs() -> None:
-    for name in ("skip_layer", "hsoftmax", "nce"):
-        assert "embedding_dim" not in (conf_dir() / "model" / f"{name}.yaml").read_text()
-    for name in ("ptb", "hw3", "hw3_1000", "names", "brown", "wikitext2", "wikitext103"):
-        assert "min_count" not in (conf_dir() / "data" / f"{name}.yaml").read_text() or name == "brown"
-
-
 def test_what_no_option_answers_to_is_refused() -> None:
     with pytest.raises(UserError, match=r"smoother.kind=witten_bel: this is not an option.*did you mean witten_bell"):
         settings_class("smoother", "witten_bel")

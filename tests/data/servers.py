@@ -15,6 +15,7 @@ class Failing(BaseHTTPRequestHandler):
     folder = Path()
     answers = 0
     fails = True
+    cut = False  # whether every response stops there
     gone = False
 
     def do_HEAD(self) -> None:
@@ -47,7 +48,8 @@ class Failing(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             with suppress(BrokenPipeError, ConnectionResetError):  # it asked for more than it wanted
-                self.wfile.write(part[: len(part) // 2] if self.fails and self.answers % 3 == 0 else part)
+                half = self.cut or (self.fails and self.answers % 3 == 0)
+                self.wfile.write(part[: len(part) // 2] if half else part)
         self.close_connection = True
 
     def log_message(self, *words: object) -> None:
@@ -57,7 +59,7 @@ class Failing(BaseHTTPRequestHandler):
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The address of a server of the files of a folder."""
-    Failing.folder, Failing.answers, Failing.fails, Failing.gone = folder, 0, True, False
+    Failing.folder, Failing.answers, Failing.fails, Failing.gone, Failing.cut = folder, 0, True, False, False
     served = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
     thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

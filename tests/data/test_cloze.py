@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import cloze_report, with_one_unk
 from lmtool.mixtures.log_linear import likelihood
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 VOCABULARY = Vocabulary(("a", "b", "c", "</s>", "<unk>", "<s>"), np.zeros(6, int), 3, 4)
 QUESTIONS = "Q a b c\nC b a\nQ c d a\nC a b c\nQ a c b\nC c\n"
@@ -104,7 +103,7 @@ def test_they_share_and_are_told(questions: Run) -> None:
         "note: 4 of the 9 candidates, out of vocabulary like others of their question, share p(<unk>) equally with "
         "these, 1 of them the answer\n"
     ) in said
-    cloze = json.loads(Path("eval/result.json").read_text())["cloze"]
+    cloze = result("eval")["cloze"]
     assert (cloze["questions"], cloze["oov_candidates"], cloze["oov_answers"]) == (3, 4, 1)
     # 1/2, 1/4 and, of a, a and x alike, 1/3.
     assert cloze["perplexity"] == pytest.approx((2 * 4 * 3) ** (1 / 3))
@@ -117,12 +116,12 @@ def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
     questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
     said = questions("ensemble", "runs=[run,two]", "method=log_linear", "fit_on=cloze", "hydra.run.dir=mix")
     assert "4 of the 9 candidates, out of vocabulary" in said and "not converged" not in said
-    found = json.loads(Path("mix/result.json").read_text())
+    found = result("mix")
     assert found["fit"]["converged"] is True and found["fit"]["gap"] <= 1e-9
 
     def cloze_log_perplexity(weights: list[float]) -> float:
         questions("ensemble", "runs=[run,two]", "method=log_linear", f"weights={weights}", "hydra.run.dir=other")
-        return math.log(json.loads(Path("other/result.json").read_text())["cloze"]["perplexity"])
+        return math.log(result("other")["cloze"]["perplexity"])
 
     best = math.log(found["cloze"]["perplexity"])
     for k, step in ((0, 0.1), (1, 0.1)):

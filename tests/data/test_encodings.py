@@ -23,6 +23,7 @@ from lmtool.ngram.files.arpa_model import vocabulary_of
 from lmtool.ngram.models.word_classes import read_classes
 from lmtool.trees import read_tree
 from tests.commands.test_surprisal import ARPA
+from tests.conftest import result
 
 
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
@@ -134,7 +135,7 @@ def test_a_joined_text_has_no_second_word_that_nobody_sees(tmp_path: Path, capfd
     assert said.count(note) == 1 and "first.txt" not in said  # at the start of a file it is usual
     monkeypatch.chdir(tmp_path / "run")
     assert main(["eval", "run=.", "text=../joined.txt", "hydra.run.dir=scored"]) == 0
-    assert json.loads(Path("scored/result.json").read_text())["oov"] == 0
+    assert result("scored")["oov"] == 0
 
 
 def test_texts_from_python(tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 datasets = pytest.importorskip("datasets", reason="needs datasets (pip install lmtool[hub])")
 
@@ -42,7 +41,7 @@ def test_the_store_is_that_of_the_same_text(lmtool: Run, saved: Path) -> None:
     shutil.rmtree(saved / "saved")
     shutil.copytree(saved / "copy", saved / "saved")
     lmtool("preprocess", "data=hub", "data.path=saved", "hydra.run.dir=p")
-    assert json.loads(Path("p/result.json").read_text())["created"] is False
+    assert result("p")["created"] is False
     datasets.Dataset.from_dict({"text": ["a b"]}).save_to_disk(str(saved / "other"))
     (saved / "saved").rename(saved / "before")
     (saved / "other").rename(saved / "saved")
@@ -53,7 +52,7 @@ def test_the_store_is_that_of_the_same_text(lmtool: Run, saved: Path) -> None:
 def test_one_split_is_cut(lmtool: Run, saved: Path) -> None:
     words = ("preprocess", "data=hub", "data.path=one")
     lmtool(*words, "data.valid_split=0.26", "data.test_split=null", "hydra.run.dir=cut")
-    rows = json.loads(Path("cut/result.json").read_text())["splits"]
+    rows = result("cut")["splits"]
     assert {row["split"]: row["tokens"] for row in rows} == {"train": 12, "valid": 2}
     assert "data.valid_split=null: name a split" in lmtool(
         *words, "data.valid_split=null", "data.test_split=null", code=2

@@ -8,10 +8,8 @@ import gzip
 import hashlib
 import lzma
 import math
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,7 @@ from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
 from tests.conftest import RULES
+from tests.data.servers import Failing, serving
 
 TEXT = "one two\nthree é\n\nlast without newline".encode()
 
@@ -96,26 +95,12 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 BODY = b"some text\n" * 1000
 
 
-class Server(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.path == "/missing":
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(BODY)))
-        self.end_headers()
-        self.wfile.write(BODY[: len(BODY) // 2] if self.path == "/broken" else BODY)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_address[1]}"
-        listening.shutdown()
+def server(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "text.txt").write_bytes(BODY)
+    with serving(tmp_path) as address:
+        Failing.fails = False
+        yield address
 
 
 GOOD = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
@@ -139,11 +124,12 @@ def test_download_once(server: str, cache: Path) -> None:
     ("path", "checksum", "reason"),
     [
         ("/text.txt", "sha256:" + "0" * 64, "its checksum differs"),
-        ("/broken", GOOD, "the connection failed"),
+        ("/text.txt", GOOD, "the connection failed"),
         ("/missing", GOOD, "the server answered 404"),
     ],
 )
 def test_downloads_that_fail(path: str, checksum: str, reason: str, server: str, cache: Path) -> None:
+    Failing.cut = reason == "the connection failed"
     with pytest.raises(UserError, match=f"cannot download .*{reason}.*LMTOOL_DATA"):
         fetch(DownloadConfig(server + path, checksum), progress=False)
     assert not cache.exists() or list(cache.iterdir()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import zipfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from lmtool.data.sources.base import NoSource
 from lmtool.data.sources.text import TextData
 from lmtool.data.text_files import DownloadConfig, file_stamps, find_files, text_files
 from lmtool.errors import UserError
-from tests.conftest import RULES
+from tests.conftest import RULES, result
 from tests.data.test_preprocess import cut, text
 
 
@@ -265,7 +264,7 @@ def test_the_file_that_is_read_is_printed_if_it_is_not_here(
     assert "note: read from" not in "".join(capfd.readouterr())
     assert main(["eval", "run=run", "text=other.txt", "hydra.run.dir=scored"]) == 0
     assert said in "".join(capfd.readouterr())
-    assert json.loads(Path("scored/result.json").read_text())["oov"] == 2
+    assert result("scored")["oov"] == 2
     (corpora / "words").write_text("below\n")
     settings = ("data.train=[names.txt,other.txt]", "data.valid=other.txt", "data.vocabulary.file=words")
     assert main([*NGRAM[:-2], "smoother=witten_bell", *settings, "hydra.run.dir=both"]) == 0

@@ -67,14 +67,6 @@ def test_each_setting_has_its_meaning_and_what_it_may_be(texts: ModuleType, grou
         assert setting.values, f"{group}.{setting.name}: type or range"
 
 
-def test_ranges_are_those_that_messages_name(texts: ModuleType) -> None:
-    found = {s.name: s.values for s in texts.settings("model", "nplm")}
-    assert found["dropout"] == "from 0 to below 1" and found["layers"] == "whole, from 0 to 100"
-    assert found["activation"] == "`tanh` or `gelu` or `relu` or `sigmoid`"
-    assert found["tied"] == "true, false or null"
-    assert {s.name for s in texts.settings("data", "hub")} >= {"vocabulary.unit", "path"}
-
-
 def test_every_page_is_made_once_and_whole(writer: ModuleType) -> None:
     pages = writer.pages()
     assert {f"{group}/{name}.md" for group, name in ALL} | {

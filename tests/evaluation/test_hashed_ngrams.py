@@ -17,7 +17,7 @@ from lmtool.data.text_records import block_of
 from lmtool.evaluation.hashed_ngrams import NgramWeights, hashed_ngrams
 from lmtool.evaluation.score_table import quantiles
 from lmtool.evaluation.text_scores import TWO, criterion, log_weights
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 PRIME = 1099511628211
 TEXTS = [
@@ -81,7 +81,7 @@ def test_weights_by_hand(lmtool: Run) -> None:
     assert [row["tokens"] for row in rows] == [3, 0, 3, 1]
     assert [row["log_weight_nats"] for row in rows] == [w and pytest.approx(w, abs=1e-6) for w in weights]
     assert Path("kept.txt").read_text() == "a b\n" and "n-grams of target.txt on pool.txt" in said
-    assert json.loads(Path("out/result.json").read_text())["max_perplexity"] == pytest.approx(-log(343 / 54), abs=1e-6)
+    assert result("out")["max_perplexity"] == pytest.approx(-log(343 / 54), abs=1e-6)
     lmtool(*words, "max_perplexity=17.2", "buckets=[near,far]", "bucket_limits=[0]")
     assert Path("kept.txt").read_text() == "a b\nc\n"
     rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]

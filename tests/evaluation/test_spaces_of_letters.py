@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,7 @@ from lmtool.data.word_rows import read_word_rows, rows_of_table
 from lmtool.evaluation.surprisal import score_words
 from lmtool.evaluation.text_scores import ScoringModel
 from tests.commands.test_surprisal import Bigrams
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 LETTERS = ["</s>", " ", "a", "b", "<unk>", "<s>"]
 END, SPACE, A, B = range(4)
@@ -76,7 +75,7 @@ def test_surprisal_and_score_agree(lmtool: Run) -> None:
     lmtool("score", "run=run", "text=t.txt", "to=s.tsv")
     total = -sum(float(line.split("\t")[-2]) for line in Path("s.tsv").read_text().splitlines()[1:])
     lmtool("eval", "run=run", "text=t.txt", "hydra.run.dir=eval")
-    assert total == pytest.approx(-json.loads(Path("eval/result.json").read_text())["log_prob"], abs=1e-3)
+    assert total == pytest.approx(-result("eval")["log_prob"], abs=1e-3)
     asked = {"unit": "nats", "end_of_sentence": "add_to_last"}
     model = lm.load("run")
     start = model.log_dist(model.context(np.empty(0, dtype=np.int64))[None])[0]

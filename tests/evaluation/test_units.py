@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lmtool as lm
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]
 LETTERS = ["data.vocabulary.unit=char", "data.name=letters"]
@@ -36,7 +35,7 @@ def letters(lmtool: Run) -> Run:
 def test_labels_and_values_agree_in_letters(letters: Run) -> None:
     for words in (("split=valid",), ("text=valid.txt",)):
         printed = figures(letters("eval", "run=letters", *words, "hydra.run.dir=found"))
-        found = json.loads(Path("found/result.json").read_text())
+        found = result("found")
         wanted = {
             "perplexity": math.exp(-LOG_PROB / TOKENS),
             "bits per token": -LOG_PROB / TOKENS / math.log(2),
@@ -55,7 +54,7 @@ def test_labels_and_values_agree_in_letters(letters: Run) -> None:
 def test_words_have_one_figure_for_both(letters: Run) -> None:
     letters("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=words")
     said = letters("eval", "run=words", "hydra.run.dir=found")
-    found = json.loads(Path("found/result.json").read_text())
+    found = result("found")
     assert found["bits_per_token"] == found["bits_per_word"] == pytest.approx(math.log2(found["perplexity"]))
     assert found["perplexity_per_word"] == found["perplexity"]
     assert figures(said)["bits per word"] == pytest.approx(found["bits_per_word"], rel=1e-3)
@@ -65,9 +64,9 @@ def test_words_have_one_figure_for_both(letters: Run) -> None:
 def test_mixed_score_files_know_their_words(letters: Run) -> None:
     letters("eval", "run=letters", "hydra.run.dir=a")
     said = letters("ensemble", "runs=[a/scores.h5,a/scores.h5]", "weights=[1,1]", "hydra.run.dir=mix")
-    found = json.loads(Path("mix/result.json").read_text())
+    found = result("mix")
     assert found["bits_per_token"] == pytest.approx(-LOG_PROB / TOKENS / math.log(2))
-    single = json.loads(Path("a/result.json").read_text())
+    single = result("a")
     for key in ("perplexity_per_word", "bits_per_word", "bits_per_character"):
         assert found[key] == pytest.approx(single[key])
     assert "bits per word" in said

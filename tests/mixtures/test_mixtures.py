@@ -389,7 +389,7 @@ def test_weights_sum_to_one() -> None:
             with pytest.raises(ValueError, match="weights must sum to one"):
                 made(weights)
         assert LogLinear(members, weights)
-    with pytest.raises(ValueError, match=r"ClassMixture: weights must be \[1, 2\] numbers"):
+    with pytest.raises(ValueError, match=r"ClassMixture: weights must be \[2, 2\] numbers"):
         ClassMixture([first, members[1]], weights, first)
     with pytest.raises(ValueError, match=r"CachedMixture: weights must be \[3\] numbers"):
         CachedMixture(members, weights, UnigramCache(5))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood, StupidBackoff
-from tests.conftest import Run
+from tests.conftest import Run, result
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 
@@ -153,7 +152,7 @@ def test_runs_become_one_run_or_file(lmtool: Run) -> None:
     lmtool(*common, "model.order=2", "smoother=witten_bell", "hydra.run.dir=wb2")
     lmtool("ensemble", "runs=[kn3,wb2]", "hydra.run.dir=mix")
     said = lmtool("convert", "runs=[mix]", "hydra.run.dir=one")
-    weights = json.loads(Path("mix/result.json").read_text())["weights"]
+    weights = result("mix")["weights"]
     assert all(f"{weight:.4f}" in said for weight in weights)
     lmtool("convert", "runs=[kn3,wb2]", f"weights={weights}".replace(" ", ""), "to=one.arpa.gz")
     models = [package.load(name).model for name in ("kn3", "wb2", "mix", "one")]
@@ -166,7 +165,7 @@ def test_runs_become_one_run_or_file(lmtool: Run) -> None:
     contexts = np.stack([unk, inner[:, 0]], axis=1)
     np.testing.assert_allclose(one.log_prob(contexts, inner[:, 1]), mixture.log_prob(contexts, inner[:, 1]), atol=1e-6)
     lmtool("eval", "run=one", "hydra.run.dir=one-valid")
-    found, wanted = (json.loads(Path(f"{name}/result.json").read_text())["perplexity"] for name in ("one-valid", "mix"))
+    found, wanted = (result(name)["perplexity"] for name in ("one-valid", "mix"))
     assert found == pytest.approx(wanted, rel=0.05) and found != wanted  # only backed-off words differ
     from_file = package.load("one.arpa.gz")
     assert from_file.perplexity(["the cat sat"]) == pytest.approx(package.load("one").perplexity(["the cat sat"]))

@@ -57,20 +57,6 @@ def test_by_hand(make: Callable[[Tensor], OutputLayer]) -> None:
 
 
 @every_layer
-def test_sequences_and_ignored_targets(name: str) -> None:
-    layer = layer_of(name)
-    h, y = torch.randn(2, 3, D, dtype=torch.float64, requires_grad=True), torch.tensor([[1, -100, 5], [-100, 0, 11]])
-    dist = layer.log_dist(h)
-    want = torch.tensor([[-dist[0, 0, 1], 0, -dist[0, 2, 5]], [0, -dist[1, 1, 0], -dist[1, 2, 11]]])
-    found = layer(h, y, reduction="none")
-    torch.testing.assert_close(found, want.double(), atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(layer(h, y), want.double().sum() / 4, atol=1e-6, rtol=1e-6)
-    found.sum().backward()
-    assert h.grad is not None and (h.grad[0, 1] == 0).all() and (h.grad[0, 0] != 0).any()
-    assert layer(h, torch.full((2, 3), -100)).item() == 0
-
-
-@every_layer
 def test_autocast_and_bf16_do_not_round_it(name: str) -> None:
     layer, h, y = layer_of(name, torch.float32), torch.randn(200, D), torch.randint(WORDS, (200,))
     want = -layer.log_prob(h, y).mean().item()

@@ -617,17 +617,6 @@ class OwnSoftmax(OutputLayer):
         return scores.detach().double().log_softmax(1)
 
 
-class OwnEncoder(Encoder):
-    """The last embedding, with a module for dropout that is called as torch's modules are."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__(nplm(), O + 1)
-        self.dropout = nn.Dropout(share)  # type: ignore[assignment,method-assign]
-
-    def of_embeddings(self, x: Tensor) -> Tensor:
-        return self.dropout(x[:, -1])  # type: ignore[call-arg]
-
-
 class OwnForward(Encoder):
     """An encoder that has its own forward."""
 
@@ -653,19 +642,6 @@ def test_an_output_layer_with_its_own_forward_and_log_dist() -> None:
     for call in (lambda: layer.log_prob(h, y + 20), lambda: layer.top(h[:, :2], 1)):
         with pytest.raises(ValueError, match=r"OwnSoftmax.\w+: (y|h) must be"):
             call()
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_an_encoder_with_a_module_for_dropout(share: float) -> None:
-    torch.manual_seed(0)
-    encoder = OwnEncoder(share)
-    contexts = torch.randint(O + 1, (200, 3))
-    want = encoder.embedding.weight[contexts[:, -1]]
-    found = encoder(contexts)
-    assert torch.equal(encoder.eval()(contexts), want)
-    kept = found != 0
-    assert kept.float().mean().item() == pytest.approx(1 - share, abs=0.05)
-    torch.testing.assert_close(found[kept], want[kept] / (1 - share))
 
 
 def test_an_encoder_with_its_own_forward() -> None:

@@ -35,18 +35,6 @@ def test_nplm_by_hand() -> None:
     torch.testing.assert_close(found, torch.tensor([[math.tanh(1.5), 1.0, 2.0], [math.tanh(4.5), 2.0, 2.0]]))
 
 
-def test_a_gate_by_hand() -> None:
-    # a = tanh(x / 2) (3 x + 1), then tanh(2 a) (a - 1) + a
-    encoder = NPLM(nplm(context_size=1, embedding_dim=1, hidden_dim=1, layers=2, gated=True), 1, tied=False)
-    set_to(encoder.embedding.weight, [[1.0]])
-    numbers = ([0.5, 3.0], [0.0, 1.0]), ([2.0, 1.0], [0.0, -1.0])
-    for layer, (factors, offsets) in zip(encoder.layers, numbers, strict=True):
-        set_to(layer.weight, [[factor] for factor in factors])
-        set_to(layer.bias, offsets)
-    first = math.tanh(0.5) * 4
-    assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first) * (first - 1))
-
-
 def test_a_history_by_hand() -> None:
     # One word of context and three of history: z_k = scale * sum of a_k^t C(w_-t) over t = 0, 1, 2, of unit length.
     config = nplm(context_size=1, embedding_dim=1, layers=0, fofe_window=3, forgetting_factors=[0.5, 1.0])
@@ -84,18 +72,6 @@ def test_what_is_left_open_is_decided_by_the_text(unit: Unit, tokens: int, want:
     config = nplm(fofe_window=None, across_sentences=False)
     config.fill_in(unit, tokens)
     assert (config.fofe_window, config.across_sentences) == (want[0], False)
-
-
-def test_lbl_by_hand() -> None:
-    # r = C_1 r_w1 + C_2 r_w2
-    full = LBL(LblModel("lbl", 2, 2, True, 0.0, False), 3, diagonal=False)
-    set_to(full.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
-    set_to(full.positions, [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]])
-    assert full(torch.tensor([[0, 1]])).tolist() == [[1.0 + 4.0, 4.0 + 3.0]]
-    diagonal = LBL(LblModel("lbl", 2, 2, True, 0.0, True), 3, diagonal=True)
-    set_to(diagonal.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
-    set_to(diagonal.positions, [[1.0, 2.0], [0.5, -1.0]])
-    assert diagonal(torch.tensor([[0, 1]])).tolist() == [[1.0 + 1.5, 4.0 - 4.0]]
 
 
 def test_cbow_by_hand() -> None:

@@ -177,21 +177,6 @@ def composed(*overrides: str) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-@pytest.mark.parametrize(
-    ("preset", "changes", "output", "tree"),
-    [
-        ("skip_layer", {"direct_connections": True}, "softmax", None),
-        ("hsoftmax", {"dropout": 0.5, "input_dropout": 0.2}, "hierarchical", "union"),
-        ("nce", {"dropout": 0.35}, "nce", None),
-    ],
-)
-def test_what_a_preset_changes(preset: str, changes: dict[str, object], output: str, tree: str | None) -> None:
-    found, plain = composed(f"model={preset}"), composed("model=nplm")
-    assert found["model"] == plain["model"] | changes
-    assert found["output"]["kind"] == output and (found["tree"]["kind"] if tree else found.get("tree")) == tree
-    assert all(found[name] == plain[name] for name in ("optim", "schedule", "training"))
-
-
 @pytest.mark.parametrize("name", ["mikolov2010", "zaremba2014_medium", "merity2018"])
 def test_recurrent_networks_of_papers(name: str, lmtool: Callable[..., str]) -> None:
     small = ["model.embedding_dim=8", "model.hidden_dim=8", "training.epochs=2", "training.batch_size=4"]

@@ -365,25 +365,9 @@ def test_a_reading_is_continued_only_with_the_same_weights_and_text(toy: Corpus,
     assert sum(words) == 401
 
 
-def test_scores_of_a_long_text_are_exact_but_in_training(toy: Corpus, long_text: Split) -> None:
-    model = network(toy)
-    model.eval()
-    want = model.score_text(long_text)
-    np.testing.assert_allclose(model.score_tokens(long_text, 600, 700), want[600:], rtol=1e-5)
-    model.train()
-    assert model.score_tokens(long_text, 0, 700).shape == (700,)
-
-
 def test_compiling_is_refused(lmtool: Run) -> None:
     said = lmtool("train", "model=lstm", *SMALL, "training.compile=true", code=2)
     assert "training.compile=true: a recurrent network is not compiled" in said
-
-
-def test_an_epoch_has_all_whole_batches() -> None:
-    batches = Streams(stream(list(range(9)) * 3, [0, 27]), 3, 3, seed=1)
-    assert batches.per_epoch == 3
-    targets = [targets for _, (__, targets) in zip(range(3), batches, strict=False)]
-    assert sorted(torch.cat(targets).flatten().tolist()) == sorted(list(range(9)) * 3)
 
 
 def test_scoring_one_text_in_blocks_reads_each_word_once(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

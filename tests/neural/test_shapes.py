@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,12 @@ from lmtool.mixtures.cache import UnigramCache
 from lmtool.neural import (
     ClassSoftmax,
     DotNodes,
-    Encoder,
     FullSoftmax,
     HierarchicalSoftmax,
     NCELoss,
     RowAdagrad,
-    RowAdam,
     RowSGD,
     SampledSoftmax,
-    clip_gradients,
 )
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel, nearest
@@ -44,9 +42,7 @@ from lmtool.trees import (
     frequency_tree,
     huffman_tree,
     path_rows,
-    random_tree,
     top_of,
-    write_tree,
 )
 from tests.conftest import ROOT, nplm
 from tests.shape_walks import COUNTS, OPTIMIZERS, TREE, D, O, walk_optimizer
@@ -99,75 +95,65 @@ def cell(rows: int, dim: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(rows, dim))
 
 
-REFUSED: dict[str, Callable[[], Any]] = {
-    r"FullSoftmax: counts must be numbers \[O\], one or more; got float64 \[0\]": lambda: FullSoftmax(D, []),  # type: ignore[arg-type]
-    "NCELoss: counts must be finite numbers of 0 or more; got a minimum of -1": lambda: NCELoss(D, -COUNTS[-1:]),
-    "FullSoftmax: counts must be finite": lambda: FullSoftmax(D, torch.tensor([1.0, math.nan])),
-    "FullSoftmax: dim must be a whole number of 1 or more; got 0": lambda: FullSoftmax(0, COUNTS),
-    r"FullSoftmax: vectors must be floating-point \[23 or more, 6\]; got float32 \[22, 6\]": lambda: FullSoftmax(
-        D, COUNTS, cell(22, D)
-    ),
-    r"NCELoss: vectors must be .*; got float32 \[23, 5\]": lambda: NCELoss(D, COUNTS, cell(O, 5), noise=1),
-    r"noise=1\.5": lambda: NCELoss(D, COUNTS, noise=1.5),  # type: ignore[arg-type]
-    r"samples=2\.0": lambda: SampledSoftmax(D, COUNTS, samples=2.0),  # type: ignore[arg-type]
-    "loss_with: draws must be ids from 0 to 22; got a maximum of 23": lambda: NCELoss(D, COUNTS, noise=2).loss_with(
-        torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, 23])
-    ),
-    r"loss_with: draws must be int64 \[k\] or \[2, k\]; got int64 \[3, 2\]": lambda: NCELoss(
-        D, COUNTS, noise=2
-    ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.ones(3, 2).long()),
-    "loss_with: draws must be ids from 0 to 22; got a minimum of -3": lambda: SampledSoftmax(
-        D, COUNTS, samples=2
-    ).loss_with(torch.zeros(2, D), torch.zeros(2).long(), torch.tensor([1, -3])),
-    "loss_with: y must be ids from 0 to 22": lambda: SampledSoftmax(D, COUNTS, samples=2).loss_with(
-        torch.zeros(1, D), torch.tensor([O]), torch.tensor([1])
-    ),
-    "HierarchicalSoftmax: tree must be a Tree; got a list": lambda: HierarchicalSoftmax(D, []),  # type: ignore[arg-type]
-    r"HierarchicalSoftmax: counts must be numbers \[23\]; got int64 \[22\]": lambda: HierarchicalSoftmax(
-        D, TREE, COUNTS[1:]
-    ),
-    "nodes must be 22, as the tree has, of dimension 6; got 5 of dimension 6": lambda: HierarchicalSoftmax(
-        D, TREE, nodes=DotNodes(D, torch.zeros(5))
-    ),
-    "of dimension 6; got 22 of dimension 4": lambda: HierarchicalSoftmax(D, TREE, nodes=DotNodes(4, torch.zeros(22))),
-    r"DotNodes: log_odds must be a floating-point tensor \[N\]; got int64 \[3\]": lambda: DotNodes(
-        D, torch.zeros(3).long()
-    ),
-    "ClassSoftmax: classes must be ids from 0 to 22; got a minimum of -1": lambda: ClassSoftmax(
-        D, COUNTS, torch.arange(O) - 1
-    ),
-    "NeuralModel: the output layer must be of dimension 8, as the encoder, and over 23 words; got FullSoftmax of "
-    "dimension 6 over 23": lambda: NeuralModel(encoder_of(24), FullSoftmax(D, COUNTS), 24),
-    "over 30 words; got FullSoftmax of dimension 8 over 23": lambda: NeuralModel(
-        encoder_of(31), FullSoftmax(8, COUNTS), 31
-    ),
-    r"RowSGD: parameters must be floating-point \[R\] or \[R, H\]; got float32 \[1, 2, 3\]": lambda: RowSGD(
-        [nn.Parameter(torch.zeros(1, 2, 3))], lr=0.1
-    ),
-    "RowAdagrad: lr must be finite and 0 or more; got nan": lambda: RowAdagrad([cell(2, 2)], lr=math.nan),
-    "RowSGD: momentum must be finite and 0 or more; got -1": lambda: RowSGD([cell(2, 2)], lr=0.1, momentum=-1),
-    r"RowAdam: betas must be two numbers from 0 to below 1; got \(0.9, 1.0\)": lambda: RowAdam(
-        [cell(2, 2)], lr=0.1, betas=(0.9, 1.0)
-    ),
-    "clip_gradients: max_norm must be above 0; got 0": lambda: clip_gradients([], 0),
-    "nearest: word must be from 0 to 2 and top 1 or more; got word -1 and top 1": lambda: nearest(
-        np.eye(3, dtype=np.float32), -1, 1, "cosine"
-    ),
-    "size=0: a cache holds 1 token or more": lambda: UnigramCache(0),
-    "contexts must be integers from 0 to 8 .N, 3.; got int64 .2.": lambda: whole_numbers(
-        "contexts", [1, 2], ("N", 3), below=9
-    ),
-}
+def of_nodes(nodes: DotNodes) -> HierarchicalSoftmax:
+    return HierarchicalSoftmax(D, TREE, nodes=nodes)
 
 
-def encoder_of(words: int) -> Encoder:
-    return nplm().build(words, tied=False, sparse=False)
+def model_of(words: int, dim: int) -> NeuralModel:
+    return NeuralModel(nplm().build(words, tied=False, sparse=False), FullSoftmax(dim, COUNTS), words)
 
 
-@pytest.mark.parametrize("error", REFUSED)
-def test_what_is_refused(error: str) -> None:
+NCE, SAMPLED = NCELoss(D, COUNTS, noise=2).loss_with, SampledSoftmax(D, COUNTS, samples=2).loss_with
+HIDDEN, IDS, ROWS = torch.zeros(2, D), torch.zeros(2).long(), [cell(2, 2)]
+REFUSED: list[tuple[Any, ...]] = [  # the error, what is called, and its arguments
+    (r"FullSoftmax: counts must be numbers \[O\], one or more; got float64 \[0\]", FullSoftmax, D, []),
+    ("NCELoss: counts must be finite numbers of 0 or more; got a minimum of -1", NCELoss, D, -COUNTS[-1:]),
+    ("FullSoftmax: counts must be finite", FullSoftmax, D, torch.tensor([1.0, math.nan])),
+    ("FullSoftmax: dim must be a whole number of 1 or more; got 0", FullSoftmax, 0, COUNTS),
+    (r"vectors must be floating-point \[23 or more, 6\]; got float32 \[22, 6\]", FullSoftmax, D, COUNTS, cell(22, D)),
+    (r"NCELoss: vectors must be .*; got float32 \[23, 5\]", partial(NCELoss, noise=1), D, COUNTS, cell(O, 5)),
+    (r"noise=1\.5", partial(NCELoss, noise=1.5), D, COUNTS),
+    (r"samples=2\.0", partial(SampledSoftmax, samples=2.0), D, COUNTS),
+    ("loss_with: draws must be ids from 0 to 22; got a maximum of 23", NCE, HIDDEN, IDS, torch.tensor([1, 23])),
+    (r"draws must be int64 \[k\] or \[2, k\]; got int64 \[3, 2\]", NCE, HIDDEN, IDS, torch.ones(3, 2).long()),
+    ("loss_with: draws must be ids from 0 to 22; got a minimum of -3", SAMPLED, HIDDEN, IDS, torch.tensor([1, -3])),
+    ("loss_with: y must be ids from 0 to 22", SAMPLED, HIDDEN, IDS + O, torch.tensor([1])),
+    ("HierarchicalSoftmax: tree must be a Tree; got a list", HierarchicalSoftmax, D, []),
+    (r"HierarchicalSoftmax: counts must be numbers \[23\]; got int64 \[22\]", HierarchicalSoftmax, D, TREE, COUNTS[1:]),
+    ("nodes must be 22, as the tree has, of dimension 6; got 5 of dimension 6", of_nodes, DotNodes(D, torch.zeros(5))),
+    ("of dimension 6; got 22 of dimension 4", of_nodes, DotNodes(4, torch.zeros(22))),
+    (r"log_odds must be a floating-point tensor \[N\]; got int64 \[3\]", DotNodes, D, torch.zeros(3).long()),
+    ("classes must be ids from 0 to 22; got a minimum of -1", ClassSoftmax, D, COUNTS, torch.arange(O) - 1),
+    (
+        "layer must be of dimension 8, as the encoder, and over 23 words; got FullSoftmax of dimension 6",
+        model_of,
+        24,
+        D,
+    ),
+    ("over 30 words; got FullSoftmax of dimension 8 over 23", model_of, 31, 8),
+    (r"\[R\] or \[R, H\]; got float32 \[1, 2, 3\]", RowSGD, [nn.Parameter(torch.zeros(1, 2, 3))], 0.1),
+    ("RowAdagrad: lr must be finite and 0 or more; got nan", RowAdagrad, ROWS, math.nan),
+    ("RowSGD: momentum must be finite and 0 or more; got -1", partial(RowSGD, momentum=-1), ROWS, 0.1),
+    ("top 1 or more; got word -1 and top 1", nearest, np.eye(3, dtype=np.float32), -1, 1, "cosine"),
+    ("size=0: a cache holds 1 token or more", UnigramCache, 0),
+    ("integers from 0 to 8 .N, 3.; got int64 .2.", partial(whole_numbers, below=9), "contexts", [1, 2], ("N", 3)),
+    # trees
+    ("brown_tree: ids must be integers from 0 to 1; got a maximum of 7", brown_tree, [0, 7], [0, 2], [1, 1], 2),
+    ("brown_tree: offsets must ascend from 0 to 2, the number of ids", brown_tree, [0, 1], [0, 3], [1, 1], 2),
+    ("brown_tree: offsets must ascend", brown_tree, [0, 1], [0, 2, 1, 2], [1, 1], 2),
+    ("balanced_tree: order must be integers", balanced_tree, [0.0, 1.0]),
+    (r"path_rows: counts must be whole numbers \[23\]", path_rows, TREE, ["a"] * O, np.array([1]), [0]),
+    ("path_rows: which must be integers from 0 to 22", path_rows, TREE, ["a"] * O, COUNTS.numpy(), [O]),
+    (r"top_of: counts must be whole numbers \[23\]", top_of, TREE, ["a"] * O, np.array([1]), 1),
+    ("not a tree: its nodes and words must be integers", Tree, [[-1.0, -2.0]], [0, 1]),
+    ("Tree: leaf_words cannot be read as an array", Tree, [[-1, -2]], [0, [1]]),
+]
+
+
+@pytest.mark.parametrize(("error", "call", "given"), [(error, call, given) for error, call, *given in REFUSED])
+def test_what_is_refused(error: str, call: Callable[..., Any], given: list[Any]) -> None:
     with pytest.raises(ValueError, match=error) as caught:
-        REFUSED[error]()
+        call(*given)
     assert "\n" not in str(caught.value)
 
 
@@ -232,45 +218,6 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
 def test_what_is_no_counts(name: str, counts: Any, error: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: counts .*{error}"):
         BUILDERS[name](counts)
-
-
-TREES: dict[str, Callable[[], Any]] = {
-    "brown_tree: ids must be integers from 0 to 1; got a maximum of 7": lambda: brown_tree([0, 7], [0, 2], [1, 1], 2),  # type: ignore[arg-type]
-    "brown_tree: offsets must ascend from 0 to 2, the number of ids": lambda: brown_tree([0, 1], [0, 3], [1, 1], 2),  # type: ignore[arg-type]
-    "brown_tree: offsets must ascend": lambda: brown_tree([0, 1], [0, 2, 1, 2], [1, 1], 2),  # type: ignore[arg-type]
-    r"clusters_tree: vectors must be numbers \[2, D\], .*; got float64 \[3, 3\]": lambda: clusters_tree(
-        np.eye(3),
-        [1, 1],
-        "balanced",
-        "kmeans",
-        0.0,
-        0,  # type: ignore[arg-type]
-    ),
-    r"clusters_tree: vectors .*; got float64 \[2, 0\]": lambda: clusters_tree(
-        np.zeros((2, 0)),
-        [1, 1],
-        "balanced",
-        "kmeans",
-        0.0,
-        0,  # type: ignore[arg-type]
-    ),
-    "balanced_tree: order must have the ids 0 to W-1": lambda: balanced_tree([0, 0, 1]),  # type: ignore[arg-type]
-    "balanced_tree: order must be integers": lambda: balanced_tree([0.0, 1.0]),  # type: ignore[arg-type]
-    "random_tree: words must be a whole number of 1 or more; got 0": lambda: random_tree(0, 1),
-    r"path_rows: counts must be whole numbers \[23\]": lambda: path_rows(TREE, ["a"] * O, np.array([1]), [0]),
-    "path_rows: words must be the 23 of the tree; got 2": lambda: path_rows(TREE, ["a", "b"], COUNTS.numpy(), [0]),
-    "path_rows: which must be integers from 0 to 22": lambda: path_rows(TREE, ["a"] * O, COUNTS.numpy(), [O]),
-    r"top_of: counts must be whole numbers \[23\]": lambda: top_of(TREE, ["a"] * O, np.array([1]), 1),
-    "write_tree: words must be the 23 of the tree; got 1": lambda: write_tree(ROOT / "tree.txt", TREE, ["a"]),
-    "not a tree: its nodes and words must be integers": lambda: Tree([[-1.0, -2.0]], [0, 1]),  # type: ignore[arg-type]
-    "Tree: leaf_words cannot be read as an array": lambda: Tree([[-1, -2]], [0, [1]]),  # type: ignore[arg-type]
-}
-
-
-@pytest.mark.parametrize("error", TREES)
-def test_what_is_no_tree(error: str) -> None:
-    with pytest.raises(ValueError, match=error):
-        TREES[error]()
 
 
 def test_a_tree_of_lists_and_vectors_beyond_float32() -> None:

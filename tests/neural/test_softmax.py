@@ -39,21 +39,6 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_small_chunks")
-def test_gradients_in_float64() -> None:
-    output, y = layer(3, 2), torch.randint(0, 3, (130,))  # two whole chunks and a rest
-
-    def compute(*arguments: Any) -> Tensor:
-        return softmax_chunks.plain_gradients(*arguments, bf16=False)
-
-    def loss(h: Tensor, vectors: Tensor, bias: Tensor) -> Tensor:
-        found: Tensor = softmax_chunks._Loss.apply(h, vectors, bias, y, compute)
-        return 2 * found
-
-    h = torch.randn(130, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(loss, (h, output.vectors, output.bias))
-
-
-@pytest.mark.usefixtures("_small_chunks")
 @pytest.mark.parametrize("rows", [1, 64, 65, 128, 300])
 def test_equals_cross_entropy(rows: int) -> None:
     output = layer()

@@ -226,7 +226,7 @@ BAD = {
     "counts out of order": (SRILM.replace("ngram 2", "ngram 4"), ["line 4", "ngram 2=COUNT"]),
     "a damaged comment": ("# lmtool {broken\n" + SRILM, ["line 1", "lmtool's comment is damaged"]),
     "a comment of another kind": ("# lmtool []\n" + SRILM, ["line 1", "lmtool's comment is damaged"]),
-    "a comment with a wrong value": ('# lmtool {"missing": [1]}\n' + SRILM, ["line 1", "lmtool's comment is damaged"]),
+    "a comment with a wrong value": ('# lmtool {"unseen": [1]}\n' + SRILM, ["line 1", "lmtool's comment is damaged"]),
     "a word outside the vocabulary": (SRILM.replace("\tc", "\tx"), ["line 12", "'x' is not in the vocabulary"]),
     "no orders": ("\\data\\\n\n\\end\\\n", ["0 orders"]),
 }
@@ -301,7 +301,7 @@ ODD = {
     "a deep comment": ("\\data", "# lmtool " + "[" * 100_000 + "\n\\data", "line 1: lmtool's comment is damaged"),
     "a large number there": ("\\data", '# lmtool {"unseen": -1' + "0" * 400 + "}\n\\data", "comment is damaged"),
     "a positive one": ("\\data", '# lmtool {"unseen": 0.5}\n\\data', "comment is damaged"),
-    "one that is none": ("\\data", '# lmtool {"missing": NaN}\n\\data', "comment is damaged"),
+    "one that is none": ("\\data", '# lmtool {"unseen": NaN}\n\\data', "comment is damaged"),
 }
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import Run, result
 
 KN = ("train", "model=ngram", "model.order=3")
 FROM = (*KN, "counts=table", "data=text", "data.valid=valid.txt")
@@ -55,7 +54,7 @@ def test_counts_out_and_in_are_the_same_model(to: str, lmtool: Run) -> None:
     Path("a.txt").unlink()
     assert "perplexity" in lmtool(*FROM, f"counts.paths={to}", "hydra.run.dir=r")
     assert Path("r/model.h5").read_bytes() == model
-    one, other = (json.loads(Path(f"{run}/result.json").read_text()) for run in ("a.txt-run", "r"))
+    one, other = (result(run) for run in ("a.txt-run", "r"))
     assert one["valid_perplexity"] == other["valid_perplexity"] and one["examples"] == other["examples"]
     # The run is like any other, even after its store is deleted, and its counts can be exported again.
     for store in Path("stores").iterdir():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.ngram.models.ngram_model import even_positions
 from lmtool.runs.run import Run as TrainedRun
 from lmtool.runs.weights import quantized, restored
-from tests.conftest import Run
-
-
-def perplexity(folder: str) -> float:
-    return float(json.loads((Path(folder) / "result.json").read_text())["perplexity"])
+from tests.conftest import Run, result
 
 
 def test_weights_by_hand() -> None:
@@ -56,7 +51,7 @@ def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) ->
     lmtool("convert", "arpa=small.arpa", "data=toy", "quantize=4", "hydra.run.dir=four")
     for run in ("trained", "back"):
         lmtool("eval", f"run={run}", f"hydra.run.dir=eval-{run}")
-        assert perplexity(f"eval-{run}") == pytest.approx(perplexity("one"), rel=1e-7)
+        assert result(f"eval-{run}")["perplexity"] == pytest.approx(result("one")["perplexity"], rel=1e-7)
     assert package.load("four").model.table.quantized_bits == 4
     lmtool("ensemble", f"runs=[small,{runs}/nplm]", "hydra.run.dir=mix")
     assert len(package.load("small").predict("the cat", top=2)) == 2
@@ -109,7 +104,7 @@ def test_a_small_network_is_a_run_like_any_other(name: str, runs: Path, lmtool: 
             assert ((tensor - want[key]).abs() <= largest * error * 1.001 + 1e-7).all(), key
         lmtool("eval", f"run=q{bits}", f"hydra.run.dir=e{bits}")
         lmtool("eval", f"run={runs}/{name}", f"hydra.run.dir=e{name}{bits}")
-        assert perplexity(f"e{bits}") == pytest.approx(perplexity(f"e{name}{bits}"), rel=0.002)
+        assert result(f"e{bits}")["perplexity"] == pytest.approx(result(f"e{name}{bits}")["perplexity"], rel=0.002)
         lmtool("export", f"run=q{bits}", f"to=q{bits}.safetensors")
     assert "quantized already, to 8 bits" in lmtool("convert", "run=q8", "quantize=16", "hydra.run.dir=x", code=2)
     said = lmtool("train", "resume=q8", code=2)

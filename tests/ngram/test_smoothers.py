@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +38,7 @@ from lmtool.ngram.smoothers.relative_frequencies import (
     discount_ratios,
 )
 from lmtool.ngram.tables.storage import Storage
+from tests.conftest import result
 from tests.ngram.plain import (
     Plain,
     Probability,
@@ -115,7 +114,7 @@ def test_one_triple_of_discounts_is_for_all_orders(lmtool: Callable[..., str]) -
     for name, discounts in {"one": "[.7,1,1.5]", "each": "[[.7,1,1.5],[.7,1,1.5]]", "no": "null"}.items():
         words = ("model=ngram", "model.order=2", f"smoother.discounts={discounts}", f"hydra.run.dir={name}")
         lmtool("train", "data=toy", *words)
-    one, each, no = (json.loads(Path(n, "result.json").read_text())["valid_perplexity"] for n in ("one", "each", "no"))
+    one, each, no = (result(n)["valid_perplexity"] for n in ("one", "each", "no"))
     assert one == each != no
 
 

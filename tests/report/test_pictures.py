@@ -208,24 +208,6 @@ def test_metrics_without_learning_rates(tmp_path: Path) -> None:
     assert found.rates == [] and found.valid == [30, 20]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "no metrics in"),
-        ("", "is empty"),
-        (LINE % (0.5, 3) + '{"epo', "damaged in line 2"),
-        (LINE % (0.5, "null"), "damaged in line 1"),
-        ("[]\n", "damaged in line 1"),
-    ],
-)
-def test_damaged_metrics_are_named(content: str | None, said: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "metrics.jsonl").write_text(content)
-    with pytest.raises(UserError, match=rf"metrics\.jsonl.*{said}|{said}.*metrics\.jsonl") as raised:
-        read_history(tmp_path / "metrics.jsonl", True)
-    assert "\n" not in str(raised.value)
-
-
 # colors and SVG
 
 

@@ -10,11 +10,13 @@ import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmtool.cli.command_line import main
 from lmtool.errors import UserError
+from lmtool.plots import can_plot
 from lmtool.report.page import Picture, Section, Table, page
 from lmtool.report.reading import (
     Entry,
@@ -22,11 +24,13 @@ from lmtool.report.reading import (
     ReportFolder,
     find_folders,
     kind_of,
+    model_name,
     read_entry,
     read_rates,
     short_names,
 )
 from lmtool.report.sections import comparison, summary, sweep_section, trees
+from lmtool.runs.run import Run as RunFolder
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
 from tests.conftest import NEURAL, Run, answer
@@ -444,3 +448,63 @@ def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) 
 def test_an_evaluation_says_of_which_run_it_is(runs: Path, lmtool: Run) -> None:
     lmtool("eval", f"run={runs}/kn3", f"store_dir={runs}/stores")
     assert answer()["run"] == str((runs / "kn3").resolve())
+
+
+# Reports, cards and pictures name the options that were chosen, not the settings classes behind them
+
+
+GRU = ["data=toy", "output=softmax", "model.embedding_dim=4", "model.hidden_dim=6", "training.steps=2"]
+
+
+def run_of(config: dict[str, Any], choices: dict[str, str]) -> RunFolder:
+    words = {"store": "", "store_fingerprint": "", "vocabulary_fingerprint": ""}
+    return RunFolder(folder=Path("run"), kind="train", config=config, choices=choices, **words)
+
+
+NAMES = [
+    ({"model": {"kind": "lstm", "cell": "gru"}, "output": {"kind": "softmax"}}, {"model": "gru"}, "gru + softmax"),
+    ({"model": {"kind": "lstm", "cell": "rnn"}, "output": {"kind": "softmax"}}, {"model": "rnn"}, "rnn + softmax"),
+    ({"model": {"kind": "lstm", "cell": "gru"}, "output": {"kind": "softmax"}}, {"model": "lstm"}, "gru + softmax"),
+    ({"model": {"kind": "lstm", "cell": "gru"}, "output": {"kind": "softmax"}}, {}, "gru + softmax"),
+    ({"model": {"kind": "lstm", "cell": "lstm"}, "output": {"kind": "nce"}}, {"model": "lstm"}, "lstm + nce"),
+    ({"model": {"kind": "nplm"}, "output": {"kind": "nce"}}, {"model": "nce", "output": "nce"}, "nce"),
+    ({"model": {"kind": "nplm"}, "output": {"kind": "softmax"}}, {"model": "skip_layer"}, "skip_layer + softmax"),
+    (
+        {"model": {"kind": "nplm"}, "output": {"kind": "hierarchical"}, "tree": {"kind": "clusters"}},
+        {"model": "hsoftmax", "output": "mine", "tree": "wide"},
+        "hsoftmax + mine (wide)",
+    ),
+    ({"model": {"kind": "ngram", "order": 3}, "smoother": {"kind": "laplace"}}, {}, "laplace of order 3"),
+    (
+        {"model": {"kind": "ngram", "order": 3}, "smoother": {"kind": "laplace"}},
+        {"model": "ngram", "smoother": "add_one"},
+        "add_one of order 3",
+    ),
+    (
+        {"model": {"kind": "class_ngram", "order": 3, "num_classes": 200}, "smoother": {"kind": "laplace"}},
+        {"model": "class_ngram", "smoother": "laplace"},
+        "class_ngram, laplace of order 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "choices", "name"), NAMES)
+def test_by_hand(config: dict[str, Any], choices: dict[str, str], name: str) -> None:
+    assert model_name(run_of(config, choices)) == name
+
+
+def test_the_report_and_the_pictures_of_a_gru(lmtool: Run, with_curves: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    if can_plot():
+        import lmtool.plots.curves as curves
+
+        drawn = curves.training_curves
+        monkeypatch.setattr(curves, "training_curves", lambda h, title="": titles.append(title) or drawn(h, title))
+    lmtool("train", "model=gru", *GRU, "hydra.run.dir=runs/gru")
+    lmtool("train", "model=lstm", *GRU, "hydra.run.dir=runs/lstm")
+    lmtool("report", "runs/gru", "runs/lstm", "hydra.run.dir=page", "map=none")
+    page = Path("page/report.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    assert "gru + softmax" in page and "lstm + softmax" in page
+    assert model_name(RunFolder.open(Path("runs/gru"))) == "gru + softmax"
+    if can_plot():
+        assert titles[:2] == ["gru + softmax, data=toy", "lstm + softmax, data=toy"]

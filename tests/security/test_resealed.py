@@ -104,17 +104,6 @@ def test_tensors_of_a_checkpoint(part: str, change: Any, theirs: None, lmtool: C
     assert "its checkpoint does not fit (" in lmtool("train", "resume=nplm", "training.epochs=2", code=2)
 
 
-@pytest.mark.parametrize("group", ["model", "output", "training"])
-def test_settings_of_a_checkpoint(group: str, theirs: None, lmtool: Command) -> None:
-    state = read_state(Path("nplm/state.safetensors"))
-    name = {"model": "activation", "output": "precision", "training": "shuffle_block"}[group]
-    state.values["about"]["settings"][group][name] = "x"
-    save_state(state, Path("nplm"))
-    said = lmtool("train", "resume=nplm", "training.epochs=2", code=2)
-    refused(said[said.index("lmtool: ") :])
-    assert f"the settings of the checkpoint: {group}.{name}" in said
-
-
 @pytest.mark.parametrize(
     "line", ['{"valid_accuracy": "x"}', '{"valid_accuracy": 1e308}', "[]", '{"valid_perplexity": 1e999}', DEEP, "3"]
 )

@@ -348,6 +348,10 @@ def is_running(process: int) -> bool:
     return False
 
 
+# `python -m lmtool` that waits a second, not 15, for the result of a job that was killed.
+IMPATIENT = "from submitit import Job; from lmtool.__main__ import run; Job._results_timeout_s = 1; run()"
+
+
 def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
     lmtool: Run, killed_afterwards: list[int]
 ) -> None:
@@ -355,7 +359,7 @@ def test_a_killed_job_of_submitit_fails_alone_and_an_interruption_cancels_all(
 
     def started(folder: str) -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "lmtool", *words, "hydra.launcher.timeout_min=2", f"hydra.sweep.dir={folder}"],
+            [sys.executable, "-c", IMPATIENT, *words, "hydra.launcher.timeout_min=2", f"hydra.sweep.dir={folder}"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         long = holder(Path(folder, "0/.job.lock"))

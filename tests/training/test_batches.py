@@ -101,15 +101,6 @@ def test_consecutive_examples_stay_together(toy: Corpus) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_streamed_or_not_consecutive(streamed: bool, toy: Corpus, small_blocks: None) -> None:
-    split = (
-        toy.stored("train", across_sentences=True) if streamed else toy.split("train").as_stream(across_sentences=True)
-    )
-    x, _ = take(Batches(split, 8, 3, seed=1, consecutive=2), 1)[0]
-    assert int((x[1::2, :-1] == x[::2, 1:]).all(1).sum()) >= 2  # of four pairs, of which a block's end may part some
-
-
-@pytest.mark.parametrize("streamed", [False, True])
 def test_the_order_goes_on_from_any_position(streamed: bool, toy: Corpus, small_blocks: None) -> None:
     split = toy.stored("train") if streamed else toy.split("train")
     whole = take(Batches(split, 8, 2, seed=3, consecutive=2), 60)

@@ -106,17 +106,6 @@ def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixt
     whole.close()
 
 
-def test_the_mean_on_train_goes_on_after_an_evaluation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lines = reporter(tmp_path)
-    caplog.set_level("INFO")
-    lines.step(0.2, 1.2, 5.2, 1234.5, 90.0, 0.5)
-    lines.evaluation(0.25, METRICS_LINE)  # 5.0
-    lines.step(0.3, 1.6, 3.0, 1234.5, 90.0, 0.25)
-    lines.close()
-    shown = [float(re.findall(r"train perplexity ([\d.]+)", line)[0]) for line in caplog.messages]
-    assert shown == pytest.approx(np.exp([5.2, 5.0, 0.75 * 5.0 + 0.25 * 3.0]), rel=1e-3)
-
-
 def test_when_a_report_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(reporting.time, "perf_counter", lambda: now)
@@ -150,36 +139,6 @@ def test_what_is_not_a_log_likelihood_has_no_perplexity(tmp_path: Path, caplog: 
         " 25 %  epoch 1.50  train loss 5.0000  valid perplexity 150.20  valid accuracy 0.250  "
         "1,234 examples/s  2:00 left",
     ]
-
-
-# The most useful parts, in columns of the terminal, the last of which tqdm leaves free.
-NARROW = {
-    100: (
-        "epoch 1.50  train perplexity 148.4  1,234 examples/s",
-        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20  valid accuracy 0.250  0:34 left",
-    ),
-    60: ("epoch 1.50  train perplexity 148.4", "epoch 1.50  train perplexity 148.4  valid perplexity 150.20"),
-    40: ("train perplexity 148.4", "epoch 1.50  valid perplexity 150.20"),
-}
-
-
-@pytest.mark.parametrize("columns", NARROW)
-def test_a_bar_fits_its_terminal(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        bar = reporter(tmp_path, bar=True)
-        bar.step(0.25, 1.5, 5.0, 1234.5, 17.0)
-        bar.evaluation(0.5, METRICS_LINE)
-        bar.close()
-    lines = [line.removeprefix("\x1b[A") for line in re.split(r"[\r\n]+", all_of(ours).decode())]
-    os.close(ours)
-    step, evaluation = NARROW[columns]
-    assert all(len(line) < columns for line in lines) and [line.rstrip() for line in lines].count(evaluation) == 1
-    (shown,) = {line for line in lines if line.startswith(" 25 %|")}
-    assert len(shown) == columns - 1 and shown.endswith(f"| {step}") and ", " not in shown.replace("1,234", "")
-    assert lines[-1] == ""
 
 
 def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -31,7 +31,6 @@ from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, AsgdOptim
 from lmtool.training.optimizers import Average, make_optimizers, renormalize_rows
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes
-from lmtool.training.reporting import Reporter
 from lmtool.training.step import Step
 from tests.conftest import neural, nplm
 from tests.training.test_training import ADAM, CONSTANT, GOLDEN, run, training
@@ -383,13 +382,3 @@ def test_a_remainder_under_half_an_interval_joins_the_one_before(
 def test_epochs_that_end_a_step_after_an_evaluation(toy: Corpus, tmp_path: Path) -> None:
     # 1.1 epochs are 8.8 steps, thus 9: with intervals of 4 the last one would be of a single step.
     assert steps(toy, tmp_path, epochs=1.1, evaluate_every=0.5) == [4, 9]
-
-
-def test_a_longer_interval_is_not_weighed_against_the_loss_before(
-    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shares: list[float] = []
-    monkeypatch.setattr(Reporter, "due", lambda *_: True)
-    monkeypatch.setattr(Reporter, "step", lambda *given: shares.append(given[-1]))
-    steps(toy, tmp_path, epochs=None, steps=9, evaluate_every=0.5)
-    assert shares == [0.25, 0.5, 0.75, 1, 0.25, 0.5, 0.75, 1, 1]

@@ -178,7 +178,7 @@ def test_what_is_wrong(text: str | bytes, message: str, tmp_path: Path) -> None:
     ("codes", "message"),
     [
         ([], "the tree has no words"),
-        ([(2, "1"), (0, "0")], "the tree misses 1 words, such as 1: give each one a code"),
+        ([(2, "1"), (0, "0")], "the tree misses 1 of the 3 words, such as 1: give each one a code"),
         ([(0, ""), (1, "1")], "the code '' of 0 must be made of 0 and 1, one or more"),
         ([(0, "0"), (1, "0")], "0 and 1 have the same code 0"),
     ],

@@ -108,7 +108,7 @@ def test_words_of_wordnet() -> None:
         "in",
         "N",
         "london",
-        "zzzz",
+        "zzz",
         "restrain",
         "inhibit",
     ]
@@ -119,7 +119,7 @@ def test_words_of_wordnet() -> None:
     def top(word: str) -> int:
         return path_up(parents, int(group_of[words.index(word)]))[-1]
 
-    assert [top(word) for word in ("the", "<unk>", "in", "N", "zzzz")] == [0] * 5
+    assert [top(word) for word in ("the", "<unk>", "in", "N", "zzz")] == [0] * 5
     assert [top(word) for word in ("dogs", "Cat", "spoon", "london")] == [1] * 4
     assert [top(word) for word in ("ran", "walked", "restrain", "inhibit")] == [2] * 4
     tree = wordnet_tree(words, np.arange(13, 0, -1), None)

@@ -115,8 +115,7 @@ class Source:
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
     """Return the ends of train and valid among `total` items; test is the rest.
 
-    Sizes below 1 are fractions of the total; their ends are rounded down, e.g. 0.8 n and 0.9 n. One of the sizes may be
-    None: then test is as large as valid.
+    Sizes below 1 are fractions, rounded down. One of the sizes may be None: then test is as large as valid.
     """
 
     def count(size: float) -> int:
@@ -202,12 +201,10 @@ def cut_by_lines(
     blank: bool = False,
     again: Callable[[], Blocks] | None = None,
 ) -> dict[str, Callable[[], Blocks]]:
-    """Return the splits of a text, cut by its lines with words, to which adjacent empty lines belong, or by all lines
-    if `blank` is true.
+    """Return the splits of a text, cut by its lines with words, each with adjacent empty lines, or by all if `blank`.
 
     read: starts reading the text, to count the lines. again: the same for each split; by default `read`. train, valid:
-    as in cut_points. shuffle_seed: seed to shuffle all lines in memory first, with Python's `random`; None for no
-    shuffle.
+    as in cut_points. shuffle_seed: seed to shuffle all lines in memory first, with Python's `random`; None: no shuffle.
     """
 
     @cache

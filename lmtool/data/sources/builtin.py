@@ -77,10 +77,7 @@ SENTENCE_END = re.compile(r"\n\s*\n|(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=:)\s*\n")
 
 @dataclass(slots=True)
 class PydocData(DataConfig):
-    """The docstrings of the running Python's standard library, cut into sentences.
-
-    Words are in lower case, digits are N; each module goes to one split as a whole.
-    """
+    """The docstrings of Python's standard library, cut into sentences in lower case, with N for digits."""
 
     kind: str = "pydoc"
     min_words: int = setting(min=0)

@@ -78,10 +78,7 @@ def type_names(data: Any) -> list[str]:
 
 
 def draw(data: Any, split: str) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the provisional ids of a split in chunks of whole sentences, `</s>` after each.
-
-    Ends with the sentence that reaches the split's number of tokens.
-    """
+    """Yield the ids of a split in chunks of whole sentences, up to the one that reaches its number of tokens."""
     number = ("train", "valid", "test").index(split)
     wanted = (data.tokens, data.valid_tokens, data.test_tokens)[number]
     rng = np.random.default_rng([data.seed, 1 + number])

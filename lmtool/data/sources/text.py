@@ -76,10 +76,7 @@ class TextData(DataConfig):
         return self.blank_lines is BlankLines.sentence
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the files as a source.
-
-        download: whether to download if train is not on this machine; if False, NoSource is raised instead.
-        """
+        """Return the files as a source. download: False raises NoSource if train is not on this machine."""
         options = {"progress": progress, "download": download}
         train = {name: locate(files, "train", self, **options) or [] for name, files in self._sources().items()}
         return self._source(train, progress=progress)

@@ -36,8 +36,7 @@ SENTENCES = 1 << 12  # sentences written at a time
 def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: Path) -> Store:
     """Make the store of text given from Python, unless it exists already; return it open.
 
-    splits: train, valid and test in the forms of Corpus.from_texts. data: settings, except the digest. words: the whole
-    vocabulary; None if train determines it.
+    splits, words: as given to Corpus.from_texts. data: settings, except the digest.
     """
     shares = _shares(splits)
     faults = Faults(data.on_error)
@@ -115,10 +114,7 @@ def _require_word(word: object, where: str, *, chars: bool) -> None:
 
 
 def _lines(items: Any, split: str, data: TextsData, faults: Faults) -> Iterator[bytes]:
-    """Yield the sentences as lines, without byte-order marks at their starts.
-
-    faults: collects the faults of items that are not sentences or contain `<s>` or `</s>`.
-    """
+    """Yield the sentences as lines, without byte-order marks at their starts and without items that are faults."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
         raise UserError(f"{split}={items!r:.40}: must be a list of sentences, e.g. {split}={remedy}")

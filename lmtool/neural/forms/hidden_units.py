@@ -264,7 +264,7 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
     value = np.empty((parts, width), z.dtype)
     slope = np.empty(width, z.dtype)
     for b in range(first, last):
-        for part in range(parts):
+        for part in range(parts):  # the arguments of f and the gate again: storing them would take twice the memory
             if len(gain):
                 _normalize(z[b, part], moments[b, part, 0], moments[b, part, 1], normal[part])
                 for j in range(width):
@@ -277,7 +277,7 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
         copy_row(value[0], slope)
         slopes(slope, activation)
-        if parts == 2:
+        if parts == 2:  # the derivative of a product: each factor's gradient is the other factor's value
             activate(value[0], activation)
             of_gate = grad_z[b, 1]
             for j in range(width):
@@ -303,6 +303,7 @@ def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Ar
     for j in range(len(row)):
         mean += row[j]
         along += row[j] * normal[j]
+    # The norm removes the mean and the length of a row, so the gradient has neither part: nothing along 1 and normal.
     mean, along = mean / width, along / width
     for j in range(len(row)):
         row[j] = (row[j] - mean - normal[j] * along) * scale

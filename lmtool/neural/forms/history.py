@@ -63,7 +63,7 @@ def _find_runs(ids: Array, words: Array, places: Array) -> int:
     run, windows = -1, CONSECUTIVE
     for b in range(size):
         follows = windows < CONSECUTIVE
-        if follows:
+        if follows:  # each word but the last is the example before's, one place further left
             for t in range(length - 1):
                 follows &= ids[b, t] == ids[b - 1, t + 1]
         if follows:

@@ -167,7 +167,7 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
         places, other_places = other_places, places
     unique, starts = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
     groups = 0
-    for k in range(size):
+    for k in range(size):  # equal rows now lie side by side: each change begins a group
         order[k] = places[k]
         if k == 0 or keys[k] != keys[k - 1]:
             unique[groups] = keys[k]

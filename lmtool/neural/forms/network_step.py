@@ -250,6 +250,7 @@ def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
             copy_row(vectors[contexts[b, c]], x[b, c * dim : (c + 1) * dim])
         copy_row(hidden_bias[0], z[b])
         copy_row(output_bias[0], delta[b])
+    # Forward: z = d + x H', h = [f(z), x], and the scores b + h U', in memory that began as the biases.
     _multiply(x, hidden.T.copy(), z)
     for b in range(size):
         copy_row(z[b], h[b, :width])
@@ -260,7 +261,7 @@ def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
     loss = 0.0
     for b in range(size):
         row = delta[b]
-        largest = row[0]
+        largest = row[0]  # subtracted, so that no exponential overflows
         for j in range(outputs):
             largest = max(largest, row[j])
         own, total = row[targets[b]] - largest, zero
@@ -275,6 +276,7 @@ def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
     loss /= size
     if not loss < limit:
         return loss
+    # Backward: all gradients before the first change of a weight, since clipping needs the norm of all.
     grad_h = np.zeros(h.shape, h.dtype)
     _multiply(delta, output, grad_h)
     grad_output, grad_hidden = np.zeros(output.shape, h.dtype), np.zeros(hidden.shape, h.dtype)
@@ -306,6 +308,7 @@ def _step(weights: Any, ids: Any, form: Any, numbers: Any, memory: Any) -> Any:
             if seen[word]:
                 square += _square(grad_vectors[word : word + 1])
         scale = min(1.0, max_norm / (math.sqrt(square) + 1e-6))
+    # Update; of the embeddings only the rows of the batch, whose gradients are 0 again for the next one.
     keep, change = vectors.dtype.type(1 - rate * decay), vectors.dtype.type(-rate * scale)
     _change(output, grad_output, keep, change)
     _change(hidden, grad_hidden, keep, change)

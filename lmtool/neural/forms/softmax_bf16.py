@@ -210,7 +210,7 @@ def _first_pass(inputs: Any, powers: Array, sums: Array, total: Array, first: in
             source, target = weight[top * 32 + i], rows[i]
             for j in range(dim):
                 target[j] = bfloat16(source[j])
-        for k in range(height * 16):
+        for k in range(height * 16):  # pairs of words side by side, as the dot products of U' E read them
             one, other, both = rows[2 * k], rows[2 * k + 1], columns[k]
             for j in range(dim):
                 both[j] = np.uint32(one[j]) | np.uint32(np.uint32(other[j]) << np.uint32(16))

@@ -223,6 +223,7 @@ def _best_first(
     vectors `[N, D]` and bias `[N]` score the decision for the second of a node's children `[N, 2]`, leaf l as -1 - l.
     """
     for b in range(first, last):
+        # A node's p is at least that of each leaf below it: the first leaf out of the heap is the likeliest of all.
         queue = [(0.0, np.int64(0))]  # -log p of a node or leaf and itself: a heap, the most likely in front
         count = 0
         while count < leaves.shape[1]:

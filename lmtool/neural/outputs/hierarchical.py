@@ -240,8 +240,10 @@ class HierarchicalSoftmax(OutputLayer):
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64, from the root of the tree down."""
-        rows = rows_at_once(self.tree.leaves, EXAMPLES_PER_CHUNK)
-        parts = [self._words(self.computed("log_leaves", part)) for part in torch.split(h, rows)]
+        parts, words = [], torch.from_numpy(self.tree.leaf_words).long().to(h.device)
+        for part in torch.split(h, rows_at_once(self.tree.leaves, EXAMPLES_PER_CHUNK)):
+            leaves = self.computed("log_leaves", part)
+            parts.append(leaves if self._one_code else log_sum_exp_by_group(leaves, words, self.tree.words))
         return torch.cat(parts) if parts[1:] else parts[0]
 
     @torch.no_grad()
@@ -268,13 +270,6 @@ class HierarchicalSoftmax(OutputLayer):
             level = torch.from_numpy(nodes).long().to(h.device)
             log_p[:, below[level]] = log_p[:, level, None] + decisions[:, level]
         return log_p[:, self.tree.nodes :]
-
-    def _words(self, leaves: Tensor) -> Tensor:
-        """Sum p over the codes of each word: log p `[B, O]` from log p of the leaves, `[B, L]`."""
-        if self._one_code:
-            return leaves
-        words = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device)
-        return log_sum_exp_by_group(leaves, words, self.tree.words)
 
     def draw(self, h: Tensor) -> Tensor:
         """Draw a word `[B]`, int64, by descending from the root. Raises ValueError if p is NaN."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.split import Split
@@ -24,13 +23,12 @@ from lmtool.ngram.counting.occurrences import Occurrences
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 if TYPE_CHECKING:
     from lmtool.data.store import StoredText
 
-Array = npt.NDArray[Any]
-IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
 TOKENS_PER_PIECE = 1 << 22  # tokens read at once
@@ -39,10 +37,7 @@ DAMAGED = "the train split is damaged, delete its store and run lmtool preproces
 
 
 class Entries(NamedTuple):
-    """E counts of n-grams of one order, each in one source.
-
-    ngram: node within its order, ascending; source: number of the source; occurrences: above 0; all int64 `[E]`.
-    """
+    """E counts, above 0, of n-grams of one order, ascending by node within it, each in one source; int64 `[E]`."""
 
     ngram: IntArray
     source: IntArray
@@ -113,11 +108,7 @@ class Counts:
 def count_ngrams(
     text: Split | StoredText, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None
 ) -> Counts:
-    """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence, none of which is empty.
-
-    The unigrams are all V words of the vocabulary, with count 0 if they do not occur. storage: memory to use, unlimited
-    if None.
-    """
+    """Count the n-grams of orders 1 to `order`, with `<s>` before each sentence; 1-grams are all words."""
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"model.order={order}: must be from 1 to {MAX_ORDER}")
     if len(text.ids) == 0:
@@ -152,10 +143,7 @@ def count_ngrams(
 def count_text(
     blocks: Iterable[bytes], order: int, rules: TextRules, given: list[str] | None, leave_out: str | None
 ) -> tuple[Counts, Vocabulary, IntArray]:
-    """Return the counts of text in memory, its vocabulary (`given`, or all words) and where words first occur, `[V]`.
-
-    leave_out: a word that is `<unk>`.
-    """
+    """Return the counts of text in memory, its vocabulary (`given`, or all but `leave_out`) and words' first places."""
     tokenizer = WordTokenizer(sentences=True, rules=rules)
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
     types = tokenizer.types()
@@ -200,10 +188,7 @@ def _insert(ids: Any, starts: Any, bos: int, words: Any) -> None:
 
 
 def _count_words(words: Any, size: int, storage: Storage) -> tuple[IntArray, IntArray]:
-    """Return how often each word occurs and its first position, or -1 if it does not occur; int64 `[size]`.
-
-    words: ids `[N]`, an array or a data set of an HDF5 file.
-    """
+    """Return how often each word occurs among ids `[N]`, and its first position, or -1; int64 `[size]`."""
     total = np.zeros(size, dtype=np.int64)
     first_places = np.full(size, -1, dtype=np.int64)
     for first, last in storage.pieces(len(words), TOKENS_PER_PIECE):
@@ -239,8 +224,7 @@ def kenlm_ranks(first_places: IntArray, vocabulary: Vocabulary) -> IntArray:
 def newest_ngram(trie: Trie, ranks: IntArray, bos: int, length: int, storage: Storage) -> IntArray:
     """Return the words of the n-gram that KenLM sorts last: `length` of them, or fewer if it begins a sentence.
 
-    KenLM compares n-grams by the rank of their last word, then of the one before it, and so on. ranks: as kenlm_ranks
-    returns them.
+    KenLM compares n-grams by the rank (kenlm_ranks) of their last word, then of the one before it, and so on.
     """
     newest = int(ranks.argmax())
     best = np.empty(0, dtype=np.int64)
@@ -270,11 +254,7 @@ def first_places_of(ids: Any, size: int) -> IntArray:
 
 
 def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, int]]) -> SourceCounts:
-    """Return the counts of each source of a text.
-
-    counts: counts of the whole text. sources: the first token of each one and the end of its tokens; empty for one
-    source.
-    """
+    """Return the counts of each source of a text, given those of the whole text and the range of each one's tokens."""
     if not sources:
         return SourceCounts.of_one(counts)
     found: list[list[Entries]] = [[] for _ in range(counts.order)]

@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.sorting import digit_places
 from lmtool.ngram.tables.packed import CELL, Packed, borrow, prefetch, read, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
+from lmtool.system.arrays import Array
 from lmtool.system.parallel import Call, cut_evenly, run
 
-Array = npt.NDArray[Any]
 Pieces = list[tuple[int, int]]  # range of each thread: first, last + 1
 MAX_WORD_BITS = 20  # maximum bits of a word for sorting in one pass
 PER_STEP = 1 << 20  # occurrences of each thread between two checks of the memory in use
@@ -79,10 +78,7 @@ class Occurrences:
         return keys, suffixes, counts
 
     def follow(self, begins: Array, suffixes: Packed) -> None:
-        """Prepare the next count, given the n-grams of the last count, of order k-1.
-
-        begins: the start of the children of each n-gram of order k-2 among them. suffixes: their suffixes.
-        """
+        """Prepare the next count, given the starts of the last n-grams by context, and their suffixes."""
         self.starts, self.ends = begins[self.starts].astype(np.int64), self.storage.empty(suffixes.length, self.kind)
         packed = suffixes.bits, suffixes.width
         self._in_steps(cut_evenly(suffixes.length), lambda _, a, b: (_find_ends, begins, *packed, a, b, self.ends))

@@ -6,11 +6,10 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from lmtool.system.arrays import Array
 from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
 MAX_DIGIT_BITS = 11  # bits per pass: 2,048 counters and positions stay in the first-level cache
 
 

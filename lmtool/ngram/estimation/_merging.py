@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, SourceCounts
@@ -32,7 +31,6 @@ from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.process import memory_available
 from lmtool.system.terminal import size_text
 
-Array = npt.NDArray[Any]
 NUM_TOP = 3  # number of contributions with their own discount; all others share the last one
 BYTES_PER_NGRAM = 120  # bytes per n-gram of the masses and their gradient
 NO_CONTRIBUTOR = np.iinfo(np.int64).max
@@ -136,8 +134,7 @@ def loss_and_gradient(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Return the mean -log p of held-out tokens, and its derivatives: of weights `[S]` and of discounts `[n, 4]`.
 
-    nodes: the nodes of the tokens in each order (see tuning.held_out_nodes). types: number of types of the uniform
-    distribution.
+    nodes: of the tokens in each order (tuning.held_out_nodes). types: number of types of the uniform distribution.
     """
     masses = merged_masses(counts, sources, weights, values)
     tokens = len(nodes[0][0])

@@ -26,10 +26,9 @@ from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import borrow, read
 from lmtool.ngram.tables.trie import TrieBuilder
 from lmtool.ngram.tables.trie_search import children_of, find_contexts
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run, threads
 
-Array = npt.NDArray[Any]
 CONTEXT_WORK = 256  # number of 2-grams whose sums take as long as the longer contexts of a place
 
 
@@ -62,10 +61,7 @@ class ExpectedProbabilities:
         run((_add, nodes, bos, contexts[cut], by_last_word[cut], p, *sums) for cut in cuts)
 
     def distill(self) -> BackoffTable:
-        """Return the table with these probabilities and new back-off weights.
-
-        N-grams after contexts that the text does not have keep their probabilities.
-        """
+        """Return the table with these probabilities, except after contexts that the text lacks."""
         table = self.table
         log_prob = table.log_prob[:].copy()
         for k in range(2, table.order + 1):
@@ -78,10 +74,7 @@ class ExpectedProbabilities:
 
 
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
-    """Return where to cut places, sorted by their last words `[N]`, into parts of about the same work for threads.
-
-    begins: the start of each word's 2-grams, and of one more word.
-    """
+    """Return where to cut places, sorted by last words `[N]`, for threads. begins: the start of each word's 2-grams."""
     work = np.cumsum(np.diff(begins)[words] + CONTEXT_WORK)
     shares = work[-1] * np.arange(1, threads()) // threads() if len(work) else []
     near = np.searchsorted(work, shares)
@@ -140,7 +133,7 @@ class LikelyNgrams:
         ]
         self._new: list[list[Keys]] = [[] for _ in self._keys]
 
-    def add(self, contexts: IntArray, p: npt.NDArray[Any]) -> None:
+    def add(self, contexts: IntArray, p: Array) -> None:
         """Add N places: contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, floats."""
         trie = self.table.trie
         likely = most_likely(p, min(self.most, p.shape[1]))
@@ -174,7 +167,7 @@ class LikelyNgrams:
         return replace(table, trie=trie, log_prob=np.concatenate(log_probs), log_backoff=log_backoff)
 
 
-def most_likely(p: npt.NDArray[Any], most: int) -> IntArray:
+def most_likely(p: Array, most: int) -> IntArray:
     """Return the `most` likely words by p `[N, V]`, unordered, with -1 instead of words with p = 0: `[N, most]`."""
     words = np.empty((len(p), most), dtype=np.int64)
     run((_most_likely, p[first:last], words[first:last]) for first, last in cut_evenly(len(p)) if first < last)

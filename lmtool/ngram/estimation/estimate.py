@@ -16,10 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.formulas import (
@@ -30,15 +28,14 @@ from lmtool.ngram.estimation.formulas import (
     observations,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import Counting, Form, PerOrder, Smoother
+from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.smoothers.srilm_options import PerOrder
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie
-from lmtool.system.arrays import FloatArray
+from lmtool.system.arrays import Array, FloatArray
 from lmtool.system.parallel import run, threads
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +131,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
 
 
 def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
-    """Estimate a model without the n-grams below the smoother's minimum counts, except contexts of others.
-
-    closed: whether `<unk>` is not a word of the model, so that n-grams with it are not counted.
-    """
+    """Estimate a model of n-grams with the smoother's minimum counts, and their contexts. closed: without `<unk>`."""
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
     for k, own in enumerate(smoother.of_orders, start=1):
         a = adjusted_counts(counts, k, own.counting, Storage())[:]

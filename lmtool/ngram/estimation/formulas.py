@@ -8,16 +8,14 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, Smoother
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
 MIN_UNSEEN_MASS = 3e-6  # minimum mass a context leaves to words unseen after it (SRILM's Prob_Epsilon)
 
 
@@ -147,10 +145,7 @@ def estimate_contexts(
 
 
 def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Array) -> None:
-    """Move the shares `[N]` of n-grams that are not kept, bool `[N]`, to the weights `[C]` of the shorter contexts.
-
-    context: of each share, `[N]`.
-    """
+    """Move the shares `[N]` of n-grams that are not kept, `[N]`, to the weights `[C]` of the shorter contexts `[N]`."""
     dropped = ~kept
     weight += np.bincount(context[dropped], share[dropped], len(weight))
     share[dropped] = 0.0
@@ -229,10 +224,7 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, kept: Ar
 
 
 def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
-    """Return the number of types, besides the words that can be predicted, that share the unigrams' mass: 0 or 1.
-
-    If `<unk>` is not in the text, it is itself the unknown type, as in KenLM, and there is no other.
-    """
+    """Return 1 if an unseen type has a share of the unigrams' mass; if `<unk>` is not in the text, it is that type."""
     return int(smoother.unknown and counts.count[0][counts.unk : counts.unk + 1][0] > 0)
 
 

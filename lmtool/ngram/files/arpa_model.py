@@ -127,7 +127,6 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
         bos=vocabulary.bos,
         unseen=arpa.unseen,
-        missing=arpa.missing,
         suffix_closed=suffix_closed,
     )
     return check_sums(table, vocabulary.eos)[0]

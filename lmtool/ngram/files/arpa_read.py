@@ -13,17 +13,15 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.data.word_table import WordTable, find_word
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER
-from lmtool.system.arrays import LN10
+from lmtool.system.arrays import LN10, Array
 
 log = logging.getLogger(__name__)
-Array = npt.NDArray[Any]
 ZERO = -99.0  # the format's log10 of 0
 COMMENT = "# lmtool "  # before the JSON of values for which the format has no place
 
@@ -54,7 +52,7 @@ class Arpa:
     back-off weights float32 `[M]` in nats.
     begins: the line after each order's title.
     blank: the blank lines, ascending.
-    unseen, missing: as in BackoffTable.
+    unseen: as in BackoffTable.
     """
 
     path: str
@@ -63,7 +61,6 @@ class Arpa:
     begins: list[int]
     blank: list[int]
     unseen: float
-    missing: float
 
     def line(self, k: int, row: int) -> int:
         line = self.begins[k - 1] + row
@@ -123,11 +120,11 @@ def line_error(path: str, line: int, message: str) -> UserError:
 def read_arpa(path: str) -> Arpa:
     """Read an ARPA file, plain or compressed."""
     lines = _Reader(path)
-    extra = -math.inf, 0.0  # unless lmtool's comment says otherwise
+    unseen = -math.inf  # unless lmtool's comment says otherwise
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
-            extra = _read_comment(line.removeprefix(COMMENT), lines)
+            unseen = _read_comment(line.removeprefix(COMMENT), lines)
         if lines.number > 1000 or not lines.more():
             raise UserError(f"{path} is not an ARPA file: there is no \\data\\ in its first {lines.number:,} lines")
         line = lines.next()
@@ -157,7 +154,7 @@ def read_arpa(path: str) -> Arpa:
         raise lines.error("should be \\end\\")
     if grams[-1][2].any():
         log.warning("note: %s has back-off weights at its %d-grams: longer n-grams were cut off", path, len(sizes))
-    return Arpa(path, _rename_unk(words, path), grams, begins, lines.blank, *extra)
+    return Arpa(path, _rename_unk(words, path), grams, begins, lines.blank, unseen)
 
 
 def _rename_unk(words: list[str], path: str) -> list[str]:
@@ -167,15 +164,14 @@ def _rename_unk(words: list[str], path: str) -> list[str]:
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
-def _read_comment(text: str, lines: _Reader) -> tuple[float, float]:
-    """Return unseen and missing from lmtool's comment."""
+def _read_comment(text: str, lines: _Reader) -> float:
+    """Return `unseen` from lmtool's comment."""
     try:
         values = json.loads(text)
         unseen = -math.inf if values.get("unseen") is None else float(values["unseen"])
-        missing = float(values.get("missing", 0.0))
-        if not unseen <= 0 or not abs(missing) <= -ZERO * LN10:
-            raise ValueError("unseen or missing is not a log-probability")
-        return unseen, missing
+        if not unseen <= 0:
+            raise ValueError("unseen is not a log-probability")
+        return unseen
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.config.data import Spaces, VocabularyConfig
 from lmtool.data.choose_vocabulary import occurrence_ranks, select
@@ -31,10 +30,9 @@ from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import TrieBuilder
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.files import atomic_write, packed_file
 
-Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
 NGRAMS_PER_CHUNK = 1 << 16  # n-grams parsed at once
 NGRAMS_PER_WRITE = 1 << 17
@@ -130,10 +128,7 @@ def _types(words: list[str], rules: TextRules) -> list[str]:
 def read_counts(
     files: CountFiles, vocabulary: Vocabulary, places: IntArray, rules: TextRules, order: int, storage: Storage
 ) -> Counts:
-    """Return the counts of orders 1 to `order`, with the vocabulary and first places of counted_train.
-
-    N-grams with count 0 are left out, with a note.
-    """
+    """Return the counts, above 0, of orders 1 to `order`, with the vocabulary and first places of counted_train."""
     types = list(files.unigrams())
     known = vocabulary, WordTable(types), vocabulary.encode(_types(types, rules))
     unigrams = unigram_counts(vocabulary)
@@ -181,10 +176,7 @@ def _keys(
     ids_of: IntArray,
     row: tuple[Array, Array, IntArray, str, int],
 ) -> tuple[Array, IntArray, IntArray]:
-    """Return the keys, suffixes and counts `[M]` of n-grams of the builder's next order.
-
-    table: the table of words, whose ids are ids_of.
-    """
+    """Return keys, suffixes and counts `[M]` of n-grams of the next order. ids_of: of the words of `table`."""
     block, spans, counts, file, line = row
     numbers = np.empty(spans.shape[:2], dtype=np.int64)
     find_words(block, spans, table.slots, table.starts, table.arena, numbers)
@@ -249,10 +241,7 @@ def _parse_counts(block: Any, at: int, spans: Any, counts: Any) -> tuple[Any, An
 
 
 def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray, to: Path) -> None:
-    """Write the n-grams of all orders as lines, whole or not at all, packed as the name says.
-
-    first_places: first positions of words in the text, int64 `[V]`.
-    """
+    """Write the n-grams of all orders as lines, whole or not at all. first_places: of words, int64 `[V]`."""
     spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
     if spaced is not None:
         raise UserError(f"the word {spaced!r} has white space, which separates words in files of counts")
@@ -266,10 +255,8 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
             for first in range(0, total, NGRAMS_PER_WRITE):
                 nodes = np.arange(first, min(first + NGRAMS_PER_WRITE, total))
                 nodes = unigrams[nodes] if k == 1 else nodes
-                words, values = (
-                    nodes[:, None] if k == 1 else counts.trie.ngrams_at(k, nodes),
-                    counts.count[k - 1][nodes],
-                )
+                values = counts.count[k - 1][nodes]
                 if values.max(initial=0) >= MAX_EXACT:
                     raise UserError(f"a count is {values.max():,}, too large for a file of counts")
+                words = nodes[:, None] if k == 1 else counts.trie.ngrams_at(k, nodes)
                 file.write(text_lines(np.empty((len(nodes), 0)), words, values[:, None].astype(float), [0], joined))

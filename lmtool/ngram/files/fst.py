@@ -34,9 +34,8 @@ START, EMPTY, NONE = 0, 1, -1  # states; NONE: also of words without a number
 
 
 def write_fst(table: BackoffTable, vocabulary: Vocabulary, path: Path, symbol_table: str | None = None) -> list[str]:
-    """Write the table as G, and words.txt beside it; or with the numbers of another words.txt, `symbol_table`.
-
-    Returns the words that are not in `symbol_table`: their n-grams are left out, as by arpa2fst.
+    """Write the table as G, and words.txt beside it; or with the numbers of another words.txt, `symbol_table`, and
+    return the words that are not in it: their n-grams are left out, as by arpa2fst.
     """
     if vocabulary.eos is None:
         raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: set data.sentences=true")

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -19,11 +18,10 @@ from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
 from lmtool.ngram.tables.trie_search import require_within
-from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, logs, pieces_of, release
+from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, Array, logs, pieces_of, release
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, attributes, open_hdf5, require_own_content
 from lmtool.system.schemas import PACKED, TABLE, parsed
 
-Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
 FORMAT, SMALL_FORMAT = 6, 5  # formats of float32 and of quantized values
 COUNTS_KIND, COUNTS_FORMAT = "lmtool n-gram counts", 4
@@ -42,11 +40,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 
 
 def map_array(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
-    """Return the array of a dataset, memory-mapped: its pages are read when they are used.
-
-    Raises ValueError unless it is one-dimensional, of that type and inside its file; OSError if another file has taken
-    its file's name since; and MemoryError.
-    """
+    """Return the array of a dataset, memory-mapped. Raises ValueError and OSError for another or a damaged one."""
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
     offset = dataset.id.get_offset()

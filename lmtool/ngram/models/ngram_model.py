@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import interleave
@@ -29,7 +28,7 @@ from lmtool.ngram.query.scoring import (
 )
 from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray, release, sentence_offsets
+from lmtool.system.arrays import Array, FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
 from lmtool.system.process import is_nearly_used
 
@@ -117,8 +116,8 @@ class NgramModel(LanguageModel):
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
-        """Return log p of the N tokens of running text, S sentences that begin at offsets `[S + 1]`, `[N]`.
+    def log_prob_text(self, ids: Array, offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
+        """Return log p `[N]` of the tokens of running text, sentences that begin at offsets `[S + 1]`.
 
         memory_limit: bytes of the process beyond which pages of the model's file leave the memory; None: no limit.
         """

@@ -14,15 +14,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, prefix_user_errors
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}
@@ -46,10 +44,7 @@ class WordClasses:
 
     @classmethod
     def of(cls, class_of: Sequence[int] | IntArray, names: Sequence[str], vocabulary: Vocabulary) -> WordClasses:
-        """Return classes, given the number of each word's class `[V]` among distinct names `[C]`.
-
-        Classes without words are left out.
-        """
+        """Return the classes that have words, given each word's class `[V]` among distinct names `[C]`."""
         old = np.asarray(class_of, dtype=np.int64)
         halves = np.maximum(2 * vocabulary.counts, 1)  # in halves of an occurrence
         halves[vocabulary.bos] = 0  # it is never predicted
@@ -150,7 +145,7 @@ def _entry(fields: list[str], where: str) -> tuple[str, str]:
 
 
 def learned_classes(
-    ids: npt.NDArray[Any], vocabulary: Vocabulary, number: int, passes: int, *, merging: bool
+    ids: Array, vocabulary: Vocabulary, number: int, passes: int, *, merging: bool
 ) -> tuple[WordClasses, list[str]]:
     """Learn classes of words by merging (Brown et al. 1992), then exchange (Martin, Liermann & Ney 1998).
 

@@ -33,7 +33,7 @@ MAX_STEPS = 60
 
 
 def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> BackoffTable:
-    """Return the table without the n-grams whose removal changes perplexity by less than `threshold`, relatively.
+    """Return the table without n-grams whose removal changes perplexity relatively by less than `threshold`.
 
     eos: the id of `</s>`, whose probability stands for that of `<s>` at the start of a context, as in SRILM.
     """
@@ -62,10 +62,9 @@ def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) ->
 
 
 def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, Selection]:
-    """Return the lowest threshold found that keeps at most `size` n-grams, and the kept n-grams.
+    """Return the lowest threshold found that keeps at most `size` n-grams, 1-grams included, and these n-grams.
 
-    at: returns the n-grams that a threshold keeps; a higher threshold keeps fewer. 1-grams, at most `size`, always
-    stay.
+    at: returns the n-grams that a threshold keeps; a higher threshold keeps fewer.
     """
     best = at(0.0)
     if best.size <= size:

@@ -17,10 +17,9 @@ that Kneser-Ney's lower orders have the right counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
@@ -31,20 +30,16 @@ from lmtool.ngram.smoothers.base import Counting, Form, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.parallel import run, threads
-
-Array = npt.NDArray[Any]
 
 
 def prune_to_size_by_gain(
     counts: Counts, smoother: Smoother, table: BackoffTable, size: int, storage: Storage | None = None
 ) -> tuple[BackoffTable, float]:
-    """Return the model of at most `size` n-grams, including all 1-grams, and the lowest gain that is kept, in nats per
-    token.
+    """Return the model of at most `size` n-grams, 1-grams included, and the lowest gain kept, in nats per token.
 
-    table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted. Raises
-    UserError for a smoother that is not interpolated, or with Counting.tables.
+    table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted.
     """
     if smoother.form is not Form.interpolated or smoother.counting is Counting.tables:
         raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")
@@ -183,7 +178,7 @@ def histogram(r: IntArray, bins: IntArray | None) -> IntArray:
     """Return n_0 to n_{LARGEST + 1} in each bin, int64 `[LARGEST + 2, BINS]`; all in the first bin if bins is None."""
     r = np.minimum(r, LARGEST + 2)
     cells = r * BINS + (bins if bins is not None else 0)
-    counted: npt.NDArray[Any] = np.bincount(cells, minlength=(LARGEST + 3) * BINS)
+    counted: Array = np.bincount(cells, minlength=(LARGEST + 3) * BINS)
     return counted.reshape(LARGEST + 3, BINS)[:-1].astype(np.int64)
 
 

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import prefetch, read, width_of
 from lmtool.ngram.tables.quantized import Codes, QuantizedValues, value_of
 from lmtool.ngram.tables.trie import Nodes
 from lmtool.ngram.tables.trie_search import child
+from lmtool.system.arrays import Array
 from lmtool.system.process import memory_available
 
-Array = npt.NDArray[Any]
 NODE_BITS = 31
 KEY_BITS = 62  # with all 64, _value_of could not compare keys by the sign of a difference
 SLOTS_PER_BUCKET, CELLS_PER_LINE = 4, 8
@@ -118,10 +117,7 @@ class Lookup:
 
 
 def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
-    """Return the hash table of the n-grams of orders 2 to `order`.
-
-    None if an entry does not fit into its bits, or if memory is short.
-    """
+    """Return the hash table of the n-grams of orders 2 to `order`; None if its bits or memory do not suffice."""
     trie, word_width = table.trie, table.trie.nodes.word_width
     slots = sum(table.sizes[1:order]) * SLOTS_PER_NGRAM + 1
     available = memory_available()

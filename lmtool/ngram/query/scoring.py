@@ -16,7 +16,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.find import QUERIES_PER_BLOCK, Lookup, compiled_table, find, find_hashed, prefetch_ngram
@@ -128,10 +127,7 @@ def back_off(
 
 @numba.njit(cache=True, nogil=True)
 def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: Any) -> None:
-    """Score the tokens from `first` to before `last` of running text, into out `[last - first]`.
-
-    In running text, the context of a word is the n-gram of the order below that ends in the previous word.
-    """
+    """Score the tokens from `first` to before `last` of running text, into out `[last - first]`."""
     table = borrow(table)
     sentence = np.searchsorted(offsets, first, side="right") - 1
     begin = max(offsets[sentence], first - (table.order - 1))
@@ -165,10 +161,7 @@ def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: A
 
 @numba.njit(cache=True, nogil=True)
 def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, last: int, out: Any, matched: Any) -> None:
-    """Score candidates `[N, K]` after contexts `[N, C]`, rows `first` to before `last`, into out `[N, K]`.
-
-    matched: gets the length of the longest n-gram of the table that ends in each candidate, `[N, K]`.
-    """
+    """Score candidates `[N, K]` after contexts `[N, C]`, rows `first` to `last`, into out; matched: their lengths."""
     table = borrow(table)
     nodes = np.empty(table.order - 1, np.int64)
     for row in range(first, last):
@@ -211,7 +204,7 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
                         out[word] = value_of(table.log_prob, m + 1, node) + weight
 
 
-def log_prob_of_ngrams(table: BackoffTable, grams: npt.NDArray[np.int64]) -> FloatArray:
+def log_prob_of_ngrams(table: BackoffTable, grams: IntArray) -> FloatArray:
     """Return log p of the last words of n-grams `[N, k]` after the words before them, `[N]`."""
     contexts, words = np.ascontiguousarray(grams[:, :-1]), np.ascontiguousarray(grams[:, -1:])
     log_prob, matched = np.empty(words.shape), np.empty(words.shape, dtype=np.int64)

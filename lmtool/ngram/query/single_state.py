@@ -184,10 +184,8 @@ def _is_str(value: Any, kind: Any) -> Any:
 
 @numba.njit(cache=True)  # releasing the GIL would take as long as the search
 def _log10_prob(address: Any, before: Any, word: Any, after: Any) -> Any:
-    """Return log10 p of a word after a state, and write the state after it, which may be the same object; see
-    score_word. Return nan, and change nothing, if an argument is not of the form in SingleStates.
-
-    address: a TableAddress.
+    """Return log10 p of a word after a state, and write the state after it, which may be the same object; nan, with
+    nothing changed, if an argument is not of the form in SingleStates. address: a TableAddress.
     """
     table, numbers = _read_content(address)
     order, size = table.order, 8 * (table.order + 1)

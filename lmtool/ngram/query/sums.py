@@ -26,10 +26,7 @@ SUM_SLACK = 0.01  # maximum difference of sums of rounded probabilities from 1
 
 
 def check_sums(table: BackoffTable, eos: int | None) -> tuple[BackoffTable, float, float]:
-    """Return the table, marked as normalized if all sums are 1, and the lowest and the highest sum.
-
-    eos: the id of `</s>`, after which nothing is predicted.
-    """
+    """Return the table, marked as normalized if all sums (not after `</s>`) are 1, and the lowest and highest sum."""
     total, sums, _, _ = _sums(table)
     last = [table.trie.words(k, 0, size) for k, size in enumerate(table.sizes[:-1], start=1)]
     used = np.append(sums[np.concatenate([np.empty(0), *last]) != (-1 if eos is None else eos)], total)
@@ -80,10 +77,7 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
 
 
 def recompute_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
-    """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
-
-    suffixes: the suffixes of its trie (see Trie.suffixes), if they are known.
-    """
+    """Return the table with back-off weights by which distributions sum to one. suffixes: as of its trie, if known."""
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table.unpack(), log_backoff=log_backoff)
     if not table.suffix_closed:

@@ -70,10 +70,7 @@ class MergingSmoother(Smoother):
     bounds = MappingProxyType({"D1": (0.01, 1.0), "D2": (0.0, 1.0), "D3": (0.0, 1.0), "D4": (0.0, 1.0)})
 
     def __init__(self, order: int, fixed_weights: dict[str, float] | None = None) -> None:
-        """order: n. fixed_weights: of the sources by name, scaled to sum 1; None to tune them.
-
-        Tuning starts with discounts of about those of modified Kneser-Ney.
-        """
+        """fixed_weights: of the sources by name, scaled to sum 1; None to tune them."""
         Smoother.__init__(self, order)
         self.values[:] = 0.8, 0.5, 0.25, 0.15
         self.fixed_weights = fixed_weights

@@ -193,10 +193,7 @@ class GoodTuring(Smoother):
 
 
 def discount_ratios(n: IntArray, gt_max: int, k: int, notes: list[str]) -> list[float]:
-    """Return d_0 (not used) to d_largest of order k from its counts of counts n.
-
-    If these determine no d_r above 0 and at most 1, d_r is 1, and a note says so.
-    """
+    """Return d_0 (not used) to d_largest of order k from its counts of counts n; with a note, 1 if these do not fit."""
     ratios = [1.0] * (gt_max + 1)
     undiscounted: list[int] = []
     common = (gt_max + 1) * n[gt_max + 1] / n[1] if n[1] else 1.0

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
@@ -22,10 +21,10 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import RecordError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
-Array = npt.NDArray[Any]
 
 # Columns of a record, a line or a document: its lines, the number of its file in the settings, its file, its piece of
 # the file.
@@ -38,10 +37,7 @@ NO_TEXT = b"\0"  # the record of a document without text
 
 
 def count_types(data: DataConfig) -> Task:
-    """Return a task that counts the types of records: rows of TYPES, with their first positions in pieces of files.
-
-    Records that cannot be counted give rows with the first reasons and the number of records.
-    """
+    """Return a task that counts the types, and faults, of records: rows of TYPES, with first positions in pieces."""
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)
@@ -81,16 +77,9 @@ def _types_batch(
     what: list[str], words: list[str], counts: Any, places: Any, part: int, path: str, start: int
 ) -> pa.RecordBatch:
     size = len(what)
-    columns = [
-        pa.array(what, pa.string()),
-        pa.array(words, pa.string()),
-        pa.array(counts, pa.int64()),
-        pa.array(np.full(size, part, np.int32)),
-        pa.array([path] * size, pa.string()),
-        pa.array(np.full(size, start, np.int64)),
-        pa.array(places, pa.int64()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=["what", "word", "count", "part", "path", "start", "place"])
+    columns = {"what": what, "word": words, "count": pa.array(counts, pa.int64())}
+    columns |= {"part": np.full(size, part, np.int32), "path": [path] * size, "start": np.full(size, start, np.int64)}
+    return pa.RecordBatch.from_pydict(columns | {"place": pa.array(places, pa.int64())})
 
 
 def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[FileLines]]]:

@@ -36,10 +36,7 @@ QUIET = Path(__file__).resolve().with_name("log4j2.properties")
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The folder of finished steps, which driver and workers see, with a Parquet folder for each step.
-
-    address: such as file:/folder or hdfs://host/folder.
-    """
+    """The folder of finished steps, which driver and workers see, with a Parquet folder for each, by its address."""
 
     address: str
 

@@ -159,7 +159,7 @@ def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, 
 
 
 def prepare(cluster: Any, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store:
-    """Prepare the store of vocabulary, valid and test; train is counted. cluster: the settings, SparkCounts."""
+    """Prepare the store of vocabulary, valid and test; train is counted. cluster: the settings."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)

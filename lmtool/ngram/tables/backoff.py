@@ -9,18 +9,14 @@ have this form too: their probabilities are stored after interpolation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.tables.quantized import QuantizedValues, quantize
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
-from lmtool.system.arrays import FloatArray
-
-Array = npt.NDArray[Any]
+from lmtool.system.arrays import Array, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,7 @@ class BackoffTable:
         return replace(self, log_prob=self.log_prob[:], log_backoff=self.log_backoff[:])
 
     def quantize(self, bits: int, storage: Storage | None = None) -> BackoffTable:
-        """Return the table with values quantized order by order to 4 to 8 bits.
-
-        storage: where the arrays go; memory if None.
-        """
+        """Return the table with values quantized order by order to 4 to 8 bits, in `storage` (None: in memory)."""
         if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
             raise UserError(
                 f"the model is quantized already, to {self.quantized_bits} bits: quantize the one it was made from"

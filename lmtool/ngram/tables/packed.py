@@ -12,16 +12,15 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 T = TypeVar("T")
-Array = npt.NDArray[Any]
 CELL = 64  # bits
 _null: Any = cgutils.get_null_value
 _I32, _BYTES = ir.IntType(32), ir.IntType(8).as_pointer()
@@ -123,7 +122,7 @@ class Packed:
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, key: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def __getitem__(self, key: slice | IntArray) -> IntArray:
         """Return the numbers of a range, or those at indices `[M]`."""
         if isinstance(key, slice):
             first, last, _ = key.indices(self.length)
@@ -149,10 +148,7 @@ def cells_needed(length: int, width: int) -> int:
 
 
 def interpret(generator: Any, *values: Any) -> Any:
-    """Return the function that compiled code would call, if its form depends on the types of its arguments.
-
-    For the interpreter, if NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
-    """
+    """Call the function that `overload` would choose by the types of its arguments, for NUMBA_DISABLE_JIT."""
     return generator(*map(numba.typeof, values))(*values)
 
 

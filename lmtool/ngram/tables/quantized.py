@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from numba.extending import overload
 
 from lmtool.ngram.tables.packed import Packed, interpret, read
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import Array, IntArray
 
-Array = npt.NDArray[Any]
 LLOYD_ROUNDS = 10  # the means of bins of equal population are the first
 EXACT = (-np.inf, 0.0)  # values that have separate levels, if they occur
 
@@ -152,10 +151,7 @@ def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> Q
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:
-    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means.
-
-    Raises ValueError for NaN and plus infinity.
-    """
+    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means."""
     ascending = storage.empty(len(values), np.float32)
     for a, b in storage.pieces(len(values)):
         ascending[a:b] = values[a:b]
@@ -201,7 +197,7 @@ def _first_distinct(values: Array, most: int) -> list[float]:
     return found
 
 
-def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
+def nearest_levels(values: Array, levels: Array) -> IntArray:
     """Return the numbers `[N]` of the levels nearest to values `[N]`; those of EXACT are only for equal values."""
     is_exact = np.isin(levels, EXACT)
     regular, place = levels[~is_exact], np.flatnonzero(~is_exact)

@@ -77,10 +77,7 @@ class Storage:
         return Storage(note=self.note) if enough else self
 
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an uninitialized array `[length]`, in a file if it takes more than 1/256 of the memory limit.
-
-        The file's disk space is reserved and its name removed at once.
-        """
+        """Return an uninitialized array `[length]`; above 1/256 of the memory limit it is an unnamed file."""
         size = length * np.dtype(dtype).itemsize
         if self.memory is None or size <= self.memory // 256:
             return np.empty(length, dtype=dtype)

@@ -14,17 +14,14 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.ngram.counting.sorting import sort_keys
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_parents, first_children, pack_starts
-from lmtool.system.arrays import release
+from lmtool.system.arrays import Array, IntArray, release
 from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
-IntArray = npt.NDArray[np.int64]
 NODES_PER_PIECE = 1 << 20  # nodes checked at once
 NGRAMS_PER_BLOCK = 1 << 17  # n-grams of whole contexts per block
 
@@ -102,11 +99,7 @@ class Trie:
         return node
 
     def begins(self, order: int, first: int, last: int) -> IntArray:
-        """Return the starts of the children of nodes `first` to before `last` of an order below n, and the end of the
-        last.
-
-        `[last - first + 1]`, counted within the next order; the nodes are counted within theirs.
-        """
+        """Return the starts of the children of nodes `first` to `last`, counted within the next order."""
         out = np.empty(last - first + 1, dtype=np.int64)
         first_children(self.nodes, self.first(order) + first, out)
         return out - self.first(order + 1)
@@ -139,10 +132,7 @@ class Trie:
         return found
 
     def suffixes_of_order(self, order: int, shorter: IntArray | None) -> IntArray:
-        """Return the nodes of one order's n-grams without their first words, `[M]`, by one search for each n-gram.
-
-        shorter: the same of the order below; None for order 2, where the suffix is the word itself.
-        """
+        """Return the nodes of an order's n-grams without their first words, `[M]`, given those of the order below."""
         size = self.sizes[order - 1]
         if shorter is None:
             return self.words(2, 0, size)

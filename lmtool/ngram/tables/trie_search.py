@@ -14,13 +14,12 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.ngram.tables.packed import borrow, read, read_bits, read_short
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import Array
 
-Array = npt.NDArray[Any]
 BLOCK = 6  # log2 of the number of nodes of a block
 NODES = 1 << BLOCK
 SPARE_CELLS = 2  # behind the last number, into which `read_bits` may look
@@ -214,10 +213,7 @@ def children(nodes: Any, queries: Any) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def find_followers(nodes: Any, contexts: Any, words: Any, out: Any) -> None:
-    """Write the nodes of context nodes `[N]` followed by words `[N]` into out `[N]`, -1 if the trie has none.
-
-    Contexts may be SHORT or UNSEEN.
-    """
+    """Write the nodes of contexts `[N]` (or SHORT or UNSEEN) followed by words `[N]` into out `[N]`, -1 if unknown."""
     queries = np.empty((min(QUERIES, len(contexts)), 3), np.int64)
     for first in range(0, len(contexts), QUERIES):
         count = min(QUERIES, len(contexts) - first)

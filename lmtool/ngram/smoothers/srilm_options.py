@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import require
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
-from lmtool.ngram.smoothers.base import PerOrder, Smoother
+from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import AddedCounts, GoodTuring
+
+if TYPE_CHECKING:
+    from lmtool.system.arrays import IntArray
+
+
+class PerOrder(Smoother):
+    """Smoothers of orders 1 to n, each built for order n, of which each order uses its own. interpolated: whether each
+    order is. min_counts: n-grams with smaller adjusted counts are estimated as if they had not been seen.
+    """
+
+    form = Form.seen_interpolated
+
+    def __init__(self, of_orders: list[Smoother], interpolated: list[bool], min_counts: list[int]) -> None:
+        Smoother.__init__(self, len(of_orders))
+        self.of_orders, self.interpolated, self.min_counts = of_orders, interpolated, min_counts
+        for smoother in of_orders:
+            smoother.notes = smoother.notes_on_values = self.notes
+
+    def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
+        self.of_orders[k - 1].fit(k, n, n_kenlm)
+
+    def numerator(self, k: int, a: Any) -> Any:
+        return self.of_orders[k - 1].numerator(k, a) * (a >= self.min_counts[k - 1])
+
+    def denominator(self, k: int, h: Contexts) -> Any:
+        return self.of_orders[k - 1].denominator(k, h)
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        return self.of_orders[k - 1].weight(k, h) * self.interpolated[k - 1]
 
 
 def srilm_smoother(given: dict[str, Any], order: int, types: int) -> PerOrder:
