@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -148,24 +148,17 @@ def launcher_parallelism(launcher: Mapping[str, Any], jobs: int | None, cores: i
     return 1  # one after the other, or, with SLURM, each with separate cores
 
 
-@contextmanager
-def export_job_count(jobs: int) -> Iterator[None]:
+def export_job_count(jobs: int) -> AbstractContextManager[None]:
     """Pass on the number of parallel jobs, and the GPUs that they share, to those that are started in this block."""
+    from hydra.core.utils import env_override
+
     variables = {PARALLEL_JOBS_VAR: str(jobs)}
     if jobs > 1:  # a launcher may hide the GPUs from a job (submitit does), which then cannot list them itself
         chosen = os.environ.get(DEVICES_VAR)
         names = map(str, range(count_devices())) if chosen is None else map(str.strip, chosen.split(","))
         # As CUDA reads the list: whatever follows an invalid name is ignored.
         variables[SHARED_DEVICES_VAR] = ",".join(itertools.takewhile(lambda name: name not in ("", "-1"), names))
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
+    return env_override(variables)
 
 
 def parallel_jobs() -> int:

@@ -30,7 +30,6 @@ FEATURES: dict[str, dict[str, Any]] = {
     "morin_bengio": {"nodes": "morin_bengio"},
     "own noise": {"share_noise": False},
     "log Z": {"learn_log_z": True},
-    "uniform": {"unigram_power": 0.0},
     "bf16": {"precision": "bf16"},
     "auto": {"precision": "auto"},
     "backed off": {"interpolate": False},

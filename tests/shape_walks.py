@@ -23,7 +23,6 @@ from tests import options
 O, D, B = 23, 6, 5  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
 TREE = huffman_tree(COUNTS)
-LAYERS = [*options.LAYERS, "softmax, large", "hierarchical, one word"]
 
 
 def output_layer(name: str) -> OutputLayer:
@@ -212,7 +211,8 @@ def walk_optimizer(name: str) -> Iterator[str]:
 
 def walk_layers_and_encoders() -> list[str]:
     """Return what is wrong with any layer or encoder."""
+    layers = [*options.LAYERS, "softmax, large", "hierarchical, one word"]
     return [
-        *(wrong for name in LAYERS for wrong in walk_layer(name)),
+        *(wrong for name in layers for wrong in walk_layer(name)),
         *(wrong for name in options.ENCODERS for wrong in walk_encoder(name)),
     ]

@@ -91,12 +91,8 @@ def _annotation(key: str, verb_types: dict[str, SettingType]) -> str:
     """Return the type of a function's argument for a setting, as text."""
     if key not in verb_types:
         return "Option | Corpus"
-    type_ = verb_types[key].annotation
+    type_, values = verb_types[key].annotation, verb_types[key].values
     if is_model_setting(key, verb_types):
         type_ = type_.replace("list[str]", "Sequence[RunLike]").replace("str", "RunLike")
         return f"{type_} | Sequence[RunLike]" if key == "run" and "runs" in verb_types else type_
-    return (
-        type_.replace(type_.partition(" ")[0], f"Literal{[*verb_types[key].values]}")
-        if verb_types[key].values
-        else type_
-    )
+    return type_.replace(type_.partition(" ")[0], f"Literal{[*values]}") if values else type_

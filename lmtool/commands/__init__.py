@@ -16,6 +16,7 @@ from lmtool.config.types import TRAINING, SettingType, field_types
 from lmtool.config.yaml_files import read_yaml
 from lmtool.system.terminal import first_use_announced, only_table
 
+HUB_SETTINGS = ("run", "runs", "run_out", "ngrams_from", "paths")  # settings that may name runs of the Hub
 FIRST = ["preprocess", "train", "eval", "ensemble"]  # what most people need, in this order
 
 
@@ -65,12 +66,11 @@ def settings_for(verb: str, **arguments: Any) -> Any:
 
 def run_command(verb: str, settings: Any, session: Any) -> Any:
     """Run a verb with its settings in a session, with its number of threads, and return the result."""
-    for key in ("run", "runs", "run_out", "ngrams_from", "paths"):
-        given = getattr(settings, key, None)
-        if given is not None and "hub:" in str(given):
+    for key in HUB_SETTINGS:
+        if "hub:" in str(named := getattr(settings, key, None)):
             from lmtool.runs.hub import local_run
 
-            setattr(settings, key, local_run(given) if isinstance(given, str) else [local_run(each) for each in given])
+            setattr(settings, key, [*map(local_run, named)] if isinstance(named, list) else local_run(str(named)))
     session.use_threads(settings.threads)  # before numpy and numba are imported, which read the variable then
     written = {getattr(settings, key, None) for key in ("to", "filter")}
     with first_use_announced(shown=session.progress), only_table("-" if "-" in written else None):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.commands._settings import EvaluationConfig
+from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, text_warning
 from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
 from lmtool.data.split import Split
@@ -38,6 +39,8 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
     with open_run_corpus(finished, settings.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, settings.device)
         cloze = metrics.score_questions(model, corpus, name, session.out, session.say, session.note)
+        if cloze is not None:
+            cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
             return Evaluation(run, name, cloze=cloze, normalized=model.normalized)
         split = corpus.split(name)
@@ -49,6 +52,22 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
 def _asked(settings: EvaluationConfig) -> dict[str, Any]:
     flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalized", "detail")}
     return flags | {"dynamic": settings if settings.dynamic else None}
+
+
+def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
+    """Return the results of questions scored by the counts of their candidates alone, if the run's smoother does so."""
+    if run.kind != "train" or not run.config.get("smoother"):
+        return {}
+    smoother, settings = run.settings("smoother"), run.settings("counts")
+    if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
+        return {}
+    counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
+    questions = corpus.cloze(split)
+    assert questions is not None, "the caller has scored them"
+    contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
+    log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
+    report = metrics.cloze_report(log_prob, questions.answers)
+    return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}
 
 
 def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Session) -> Evaluation:

@@ -8,8 +8,7 @@ from typing import Any
 
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
-from lmtool.results.base import SUM_UNKNOWN, UNSAVED, Table, as_json, table_of
-from lmtool.results.base import Result as BaseResult
+from lmtool.results import base
 from lmtool.results.scores import Compared
 from lmtool.session import Session
 from lmtool.system.files import atomic_write
@@ -27,7 +26,7 @@ class Settings(MembersConfig, ResamplingConfig):
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class Result(base.Result):
     """The result of `compare`: one row per model, the first one without tests.
 
     split, tokens: name of the scored text and its number of tokens. unit, units: the unit that is resampled, and the
@@ -42,10 +41,10 @@ class Result(BaseResult):
     units: int
     resamples: int
     members: list[Compared]
-    resampled: str = field(metadata=UNSAVED)
+    resampled: str = field(metadata=base.UNSAVED)
 
-    def _table(self) -> Table:
-        header, lines = table_of(self.members)
+    def _table(self) -> base.Table:
+        header, lines = base.table_of(self.members)
         return header, [[row.label, *line[1:]] for row, line in zip(self.members, lines, strict=True)]
 
 
@@ -90,7 +89,7 @@ def run(settings: Settings, session: Session) -> Result:
     about_text = rows[0].split, tokens.count, unit, units
     result = Result(*about_text, settings.resamples, rows, resampled)
     header, lines = result._table()
-    keys = list(as_json(rows[0]))[: len(header)]
+    keys = list(base.as_json(rows[0]))[: len(header)]
     texts = {"csv": csv_text([keys, *lines]), "md": f"{result.to_markdown()}\n", "tex": f"{result.to_latex()}\n"}
     for suffix, text in texts.items():
         with atomic_write(session.out / f"compare.{suffix}") as temporary:
@@ -118,7 +117,7 @@ def _note(rows: list[Compared], zeros: list[int], session: Session) -> None:
         if row.difference is not None and abs(row.difference) < MIN_DIFFERENCE * row.perplexity:
             session.note(f"{row.run} and {rows[0].run} agree to the digits that such files have")
         if row.normalized is None:
-            session.note(f"{row.run}: {SUM_UNKNOWN}")
+            session.note(f"{row.run}: {base.SUM_UNKNOWN}")
         elif not row.normalized:
             session.note(f"{row.run} has scores that do not sum to one: not comparable with others")
         if row.dynamic:

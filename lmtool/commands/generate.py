@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
-from lmtool.errors import escape_controls
 from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -36,9 +35,6 @@ class Result(base.Result):
 
     def table_text(self) -> str:
         return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
-
-    def __repr__(self) -> str:
-        return escape_controls(super().__repr__())
 
     def _table(self) -> base.Table:
         return ["text"], [[text] for text in self.texts]

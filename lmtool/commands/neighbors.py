@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import SIMILARITIES, VECTORS, VerbConfig
 from lmtool.errors import UserError
-from lmtool.results.base import UNSAVED, Table
-from lmtool.results.base import Result as BaseResult
+from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.terminal import Cell, text_table
 
@@ -45,7 +44,7 @@ class Near:
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class Result(base.Result):
     """The result of `neighbors`: a row for each neighbor of each word, the nearest first. run: the run folder. of: the
     kind of vectors. by: the similarity, cosine or dot.
     """
@@ -54,10 +53,10 @@ class Result(BaseResult):
 
     run: str
     of: str
-    by: str = field(metadata=UNSAVED)
+    by: str = field(metadata=base.UNSAVED)
     words: list[Near]
 
-    def _table(self) -> Table:
+    def _table(self) -> base.Table:
         rows: list[list[Cell]] = [
             [near.word, k, each.word, getattr(each, self.by)]
             for near in self.words

@@ -14,8 +14,7 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import UNSAVED, figure, table_of
-from lmtool.results.base import Result as BaseResult
+from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
@@ -42,10 +41,10 @@ class Settings(ModelUserConfig):
 class Word:
     """A word that may follow a text. rank: from 1."""
 
-    rank: int = field(metadata=UNSAVED | figure("rank"))
-    word: str = field(metadata=figure("word"))
-    probability: float = field(metadata=figure("probability"))
-    log10: float = field(metadata=figure("log10 p"))
+    rank: int = field(metadata=base.UNSAVED | base.figure("rank"))
+    word: str = field(metadata=base.figure("word"))
+    probability: float = field(metadata=base.figure("probability"))
+    log10: float = field(metadata=base.figure("log10 p"))
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,11 @@ class Context:
 
     text: str
     words: list[Word]
-    codes: list[WordPath] = field(metadata=UNSAVED, default_factory=list)
+    codes: list[WordPath] = field(metadata=base.UNSAVED, default_factory=list)
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class Result(base.Result):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts."""
 
     title = "run {0.run}"
@@ -80,7 +79,7 @@ class Result(BaseResult):
     def table_text(self) -> str:
         from lmtool.data.text_form import visible
 
-        words = text_table(*table_of([replace(each, word=visible(each.word)) for each in self.words]))
+        words = text_table(*base.table_of([replace(each, word=visible(each.word)) for each in self.words]))
         return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
 
 

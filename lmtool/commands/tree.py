@@ -13,8 +13,7 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results.base import MERGED, UNSAVED
-from lmtool.results.base import Result as BaseResult
+from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.terminal import nearest
 
@@ -35,7 +34,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class Result(base.Result):
     """The result of `tree`: a tree over a vocabulary.
 
     analysis: its depths, in decisions.
@@ -48,11 +47,11 @@ class Result(BaseResult):
     listed = "words"
 
     kind: str
-    tree: Tree = field(metadata=UNSAVED)
-    analysis: TreeAnalysis = field(metadata=MERGED)
-    words: list[PathRow] = field(metadata=UNSAVED)
+    tree: Tree = field(metadata=base.UNSAVED)
+    analysis: TreeAnalysis = field(metadata=base.MERGED)
+    words: list[PathRow] = field(metadata=base.UNSAVED)
     top: DrawnNode
-    drawing: str = field(metadata=UNSAVED)
+    drawing: str = field(metadata=base.UNSAVED)
     seconds: float
 
     @property

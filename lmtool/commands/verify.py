@@ -12,11 +12,10 @@ from lmtool.config.rules import setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError, first_line
-from lmtool.results.base import UNSAVED, Table, figure, table_of
-from lmtool.results.base import Result as BaseResult
+from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.checksums import checksum_of, verify
-from lmtool.system.files import read_json, write_json
+from lmtool.system.files import read_json
 
 SUFFIXES = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
@@ -31,26 +30,26 @@ class Settings(VerbConfig):
 class Row:
     """A file. condition: `whole` (as it was written), `damaged`, or `unverified` (without a checksum)."""
 
-    file: str = field(metadata=figure("file"))
-    bytes: int = field(metadata=figure("bytes"))
-    condition: str = field(metadata=figure("condition"))
-    damage: str | None = field(metadata=figure("damage"))
+    file: str = field(metadata=base.figure("file"))
+    bytes: int = field(metadata=base.figure("bytes"))
+    condition: str = field(metadata=base.figure("condition"))
+    damage: str | None = field(metadata=base.figure("damage"))
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class Result(base.Result):
     """The result of `verify`: a row for each file. paths: the paths that were given."""
 
-    paths: list[str] = field(metadata=UNSAVED)
+    paths: list[str] = field(metadata=base.UNSAVED)
     files: list[Row]
 
     def heading(self) -> str:
         return ", ".join(self.paths)
 
-    def _table(self) -> Table:
+    def _table(self) -> base.Table:
         from lmtool.data.text_form import visible
 
-        return table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])
+        return base.table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])
 
 
 def run(settings: Settings, session: Session) -> Result:
@@ -68,8 +67,7 @@ def run(settings: Settings, session: Session) -> Result:
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
     result = Result([*map(str, paths)], files)
-    session.say(result.table_text())
-    write_json(session.out / "result.json", result.as_json())
+    session.finish(result, result.table_text())
     if any(file.condition == "unverified" for file in files):
         session.note("unverified: without checksums; make the files again to add them")
     damaged = [f"{file.file}: {file.damage}" for file in files if file.condition == "damaged"]

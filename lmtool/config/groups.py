@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lmtool.ngram.models.ngram_model import Units
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
+    from lmtool.system.arrays import FloatArray, IntArray
     from lmtool.trees.tree import Tree, TreeWords
 
 
@@ -163,6 +164,16 @@ class SmootherConfig(GroupConfig):
         """Return the split that the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values["tune_on"] if "tuned" in values.values() else None
+
+    def scores_candidates_alone(self) -> bool:
+        """Return whether cloze questions are also scored by cloze_log_prob."""
+        return False
+
+    def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Compute log p `[Q, K]` in nats of the candidates `[Q, K]` of cloze questions after contexts `[Q, order - 1]`,
+        from the counts of the candidates alone. Raises UserError if the smoother does not support this.
+        """
+        raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, escape_controls
 from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT
 from lmtool.system.terminal import Cell, cell_text, html_table, latex_table, markdown_table, text_table
@@ -156,7 +156,8 @@ class Result:
         return latex_table(*self._table())
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, [self.heading(), self.table_text(), *(f"note: {note}" for note in self.notes)]))
+        parts = [self.heading(), self.table_text(), *(f"note: {note}" for note in self.notes)]
+        return escape_controls("\n".join(filter(None, parts)))
 
     def _repr_html_(self) -> str:
         header, rows = self._table()

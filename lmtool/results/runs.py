@@ -175,6 +175,7 @@ class MixedRun(RunResult):
 
     @property
     def metric(self) -> float | None:
+        """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
         cloze = self.evaluation.cloze
         return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
 

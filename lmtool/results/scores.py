@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from lmtool.system.arrays import FloatArray, IntArray
 
 MAX_NATS = 709.0  # exp of this is still finite in float64
-OF_CLOZE = {"  perplexity": "perplexity", "  accuracy": "accuracy"}  # printed below the number of questions
+OF_CLOZE = {  # printed below the number of questions
+    **{"  perplexity": "perplexity", "  accuracy": "accuracy"},
+    **{"  perplexity (local)": "local_perplexity", "  accuracy (local)": "local_accuracy"},
+}
 
 
 def perplexity_of(log_prob: float, count: int) -> float:

@@ -22,7 +22,7 @@ from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
-CLOZE = ("perplexity", "accuracy")  # columns from result.json's cloze
+CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
 NORMALIZED = "normalized"
 NOTE = "scores that do not sum to one, or whose sum is unknown: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows

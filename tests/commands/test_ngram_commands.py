@@ -145,11 +145,14 @@ def cloze_data(tmp: Path, answers: str) -> list[str]:
 
 def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -> None:
     data = cloze_data(tmp_path, "ID,Class1,Class2,Class3\n1,0,0,1\n2,1,0,0\n")
-    options = ("smoother=witten_bell", "model.order=2")
+    options = ("smoother=witten_bell", "smoother.local_cloze=true", "model.order=2")
     lmtool("train", "model=ngram", *options, *data, "hydra.run.dir=run")
     lmtool("eval", "run=run", "hydra.run.dir=valid")
     found = result("valid")["cloze"]
     assert found["questions"] == 2 and 1 < found["perplexity"] < 3
+    # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
+    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, and c is the answer of both questions.
+    assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
     rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
     assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]
     p = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])

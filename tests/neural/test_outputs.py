@@ -18,8 +18,7 @@ from lmtool.neural.outputs import adaptive, hierarchical, softmax
 from lmtool.system import arrays
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
-from tests import options
-from tests.options import output_layer, several_codes
+from tests.options import LAYERS, output_layer, several_codes
 
 O, D, B = 23, 6, 9  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
@@ -42,7 +41,6 @@ def _both(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-LAYERS = [*options.LAYERS, "nce, uniform"]
 SPARSE = [name for name in LAYERS if output_layer(name, D, COUNTS, sparse=True).sparse_parameters()]
 
 

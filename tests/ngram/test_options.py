@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lmtool.config.rules import field_rules
 from lmtool.config.settings import saved_settings, settings_as_json
 from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.hdf5 import counts_path
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.base import Form
-from tests.ngram.plain import random_sentences, text_of
+from tests.ngram.plain import Text, random_sentences, text_of
 from tests.options import SMOOTHERS, settings, settings_of, written
 
 
@@ -25,6 +27,7 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     text, vocabulary = text_of(random_sentences(1))
     given = settings_of("smoother", name)
     assert saved_settings(settings_as_json(given), "smoother") == given
+    assert not given.scores_candidates_alone()
     smoother = given.build(3, vocabulary)
     assert len(smoother.values) == 3
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
@@ -78,6 +81,25 @@ def test_parameters_reach_the_smoother() -> None:
 def test_values_out_of_range_are_named(name: str, changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         settings("smoother", name, **changes)
+
+
+def test_cloze_questions_with_the_counts_of_their_candidates() -> None:
+    text, vocabulary = text_of(["a b", "a b", "a c"])
+    counts = count_ngrams(text, vocabulary, 2)
+    contexts, candidates = np.array([[0], [0]]), np.array([[1, 2], [1, 3]])
+    given = settings("smoother", "witten_bell", local_cloze=True)
+    assert given.scores_candidates_alone()
+    # b and c: unigrams (2 + 2/2) / (3 + 2) = 3/5; after a: (2 + 2 (3/5)) / (3 + 2) = 16/25. b and </s>, seen 2 and 3
+    # times: (2 + 1) / (5 + 2) = 3/7; after a only b was seen, twice: (2 + 3/7) / 3 = 17/21.
+    p = np.exp(given.cloze_log_prob(counts, contexts, candidates))
+    np.testing.assert_allclose(p, [[16 / 25, 9 / 25], [17 / 21, 4 / 21]])
+    # Words out of vocabulary are one candidate, seen twice: a (2 + 2/3) / (4 + 2) = 4/9, 5/9 are shared by two.
+    two = Vocabulary(("a", "<unk>", "</s>", "<s>"), np.array([2, 2, 1, 0]), 2, 1)
+    counts = count_ngrams(Text(np.array([0, 1, 0, 1, 2]), np.array([0, 5])), two, 1)
+    p = np.exp(given.cloze_log_prob(counts, np.empty((1, 0), dtype=np.int64), np.array([[1, 0, 1]])))
+    np.testing.assert_allclose(p, [[5 / 18, 4 / 9, 5 / 18]])
+    with pytest.raises(UserError, match="smoother=mle does not score candidates"):
+        settings("smoother", "mle").cloze_log_prob(counts, contexts, candidates)
 
 
 def test_counts_are_kept_beside_the_store(toy: Corpus, tmp_path: Path) -> None:

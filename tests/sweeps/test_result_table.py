@@ -67,16 +67,16 @@ def test_cloze_results_are_columns(tmp_path: Path) -> None:
     questions = {"questions": 50, "perplexity": 3.5, "accuracy": 0.5}
     job(tmp_path, 0, "run=a", split="valid", perplexity=120.0, cloze=questions)
     job(tmp_path, 1, "run=b", split="valid", perplexity=110.0, cloze=questions | {"perplexity": None})
-    job(tmp_path, 2, "run=c", split="valid", perplexity=130.0, cloze=questions | {"accuracy": 0.75})
+    job(tmp_path, 2, "run=c", split="valid", perplexity=130.0, cloze=questions | {"local_accuracy": 0.75})
     assert jobs_table(read_rows(tmp_path)) == (
         [
             *("job", "run", "split", "perplexity"),
-            *("cloze_perplexity", "cloze_accuracy", "seconds", "status"),
+            *("cloze_perplexity", "cloze_accuracy", "cloze_local_accuracy", "seconds", "status"),
         ],
         [
-            ["1", "b", "valid", 110.0, math.inf, 0.5, 1.5, "done"],
-            ["0", "a", "valid", 120.0, 3.5, 0.5, 1.5, "done"],
-            ["2", "c", "valid", 130.0, 3.5, 0.75, 1.5, "done"],
+            ["1", "b", "valid", 110.0, math.inf, 0.5, None, 1.5, "done"],
+            ["0", "a", "valid", 120.0, 3.5, 0.5, None, 1.5, "done"],
+            ["2", "c", "valid", 130.0, 3.5, 0.5, 0.75, 1.5, "done"],
         ],
     )
 
