@@ -25,9 +25,7 @@ from lmtool.neural import (
     RowAdam,
     RowSGD,
 )
-from lmtool.neural import (
-    forms as of_layers,
-)
+from lmtool.neural import forms as of_layers
 from lmtool.neural.devices import has_bf16
 from lmtool.neural.encoders.nplm import History
 from lmtool.neural.forms import tiles

@@ -19,7 +19,6 @@ import h5py
 import numpy as np
 from measuring import (
     LMTOOL,
-    ROOT,
     Used,
     big20,
     evaluate,
@@ -264,12 +263,8 @@ def preprocess() -> None:
 
 
 def start() -> None:
-    """processor seconds of short commands as processes, without extras and with all, and of the first use"""
+    """processor seconds of short commands as processes, and of the first use"""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps its compiled files, as it does for users
-    subprocess.run([sys.executable, "-m", "venv", "core"], check=True)
-    pinned = ["-c", str(ROOT / "scripts" / "constraints.txt"), str(ROOT)]
-    subprocess.run(["core/bin/python", "-m", "pip", "install", "-q", *pinned], check=True)
-    pythons = [os.path.abspath("core/bin/python"), LMTOOL[0]]
     os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     train("kn", "model=ngram", "data=toy")
     lmtool("train", "model=nplm", "data=toy")
@@ -280,16 +275,10 @@ def start() -> None:
     lines += ["train model=ngram data=toy hydra.run.dir={}", "train model=nplm data=toy hydra.run.dir={}"]
     commands = {f"python -c {code!r}": ["-c", code] for code in ("pass", "import lmtool")}
     commands |= {line.removesuffix(" hydra.run.dir={}"): [*LMTOOL[1:], *line.split()] for line in lines}
-    head("processor seconds on one core", "without extras", "with all extras", numbers=2)
+    head("command", "processor seconds on one core", numbers=1)
     for number, (name, words) in enumerate(commands.items()):
-        best = [
-            min(
-                process([python, *(word.format(f"{number}-{turn}-{which}") for word in words)]).processor
-                for turn in range(turns())
-            )
-            for which, python in enumerate(pythons)
-        ]
-        row(name, *(f"{seconds:.3f}" for seconds in best))
+        lines = [[LMTOOL[0], *(word.format(f"{number}-{turn}") for word in words)] for turn in range(turns())]
+        row(name, f"{min(process(line).processor for line in lines):.3f}")
     os.environ["NUMBA_CACHE_DIR"] = os.path.abspath("compiled")
     first = process([*LMTOOL, *["train", "model=ngram", "data=toy", "store_dir=new", "hydra.run.dir=first"]]).processor
-    row("train model=ngram data=toy, all loops being compiled", "", f"{first:.1f} (once)")
+    row("train model=ngram data=toy, all loops being compiled", f"{first:.1f} (once)")

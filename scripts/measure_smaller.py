@@ -5,25 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import (
-    big20,
-    brown,
-    evaluate,
-    head,
-    in_turns,
-    lmtool,
-    parts,
-    row,
-    store_of,
-    train,
-    turns,
-    write_lines,
-)
+from measuring import big20, evaluate, head, in_turns, lmtool, parts, row, store_of, train, turns
 
 from lmtool.api import calls
 from lmtool.data.corpus import Corpus
@@ -41,22 +27,6 @@ from lmtool.system import parallel
 SHARES = (0.5, 0.3)  # sizes without cut-offs, of all n-grams
 CUTOFFS = ([0, 0, 1], [0, 1, 1], [0, 1, 2], [0, 2, 2], [0, 3, 3], [0, 5, 5], [0, 9, 9], [0, 19, 19])
 CONTEXTS, CHUNK = 1024, 32  # number of contexts whose distributions are summed, and how many at once
-
-
-def limited() -> None:
-    """Brown, order 4: limit_vocabulary beside data.vocabulary.file"""
-    text = [line for lines in brown().values() for line in lines]
-    cut = len(text) * 9 // 10
-    write_lines("train.txt", text[:cut])
-    write_lines("valid.txt", text[cut:])
-    seen = Counter(Path("train.txt").read_text().split())
-    write_lines("words.txt", (word for word, count in seen.items() if count >= 3))
-    words = ["data=text", "data.train=train.txt", "data.valid=valid.txt", "model=ngram", "model.order=4"]
-    for setting in ("limit_vocabulary", "data.vocabulary.file"):
-        train(setting, *words, f"{setting}=words.txt")
-        found = evaluate(setting)
-        print(f"{setting}: {found['tokens']:,} tokens, {found['oov']:,} OOVs,", end=" ")
-        print(f"perplexity {found['perplexity']:.2f}, without OOVs {found['perplexity_without_oov']:.2f}")
 
 
 def pruning() -> None:

@@ -76,7 +76,7 @@ GOOD = "a b c\nb c a\nc a b\n"
 BAD_TEXT = [
     ("empty", b"", ["train.txt is empty"]),
     ("blank lines", b"\n\n \n", ["train.txt is empty"]),
-    ("binary", b"a b\n\x00\x01\n", ["train.txt, line 2", "NUL", "not a text file"]),
+    ("binary", b"a b\n\x00\x01\n", ["train.txt, line 2", "NUL", "this is not text"]),
     ("latin-1", "a\nb\ncaf\u00e9\n".encode("latin-1"), ["train.txt, line 3", "0xe9", "UTF-8"]),
     ("marks", b"a b\n<s> a b </s>\n", ["train.txt, line 2: <s> is in the text"]),
     ("marks below", b"a b\n" * 20_000 + b"\na </s>\n", ["train.txt, line 20002: </s> is in the text"]),
