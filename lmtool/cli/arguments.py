@@ -52,10 +52,7 @@ class CommandLine:
 
 
 def split_line(words: list[str]) -> CommandLine:
-    """Parse a line: the verb is the first word that is neither a flag nor an override.
-
-    Raises UserError for an unknown verb or flag, for a second text and for text that is not UTF-8.
-    """
+    """Parse a line: the verb is the first word that is neither a flag nor an override."""
     verb: str | None = None
     flags: dict[str, str] = {}
     overrides: list[str] = []
@@ -103,8 +100,7 @@ def _suggest_flag(word: str, verb: str | None) -> str:
 def add_bare_key(verb: str, words: list[str]) -> list[str]:
     """Return a verb's words as overrides; a word without a key gets the key that the verb declares.
 
-    If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
-    is not UTF-8.
+    If the verb declares none, the words are returned unchanged.
     """
     bare = bare_setting(verb)
     if bare is None:

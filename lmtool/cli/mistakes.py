@@ -1,8 +1,4 @@
-"""The wording of mistakes in settings: unknown keys and options, YAML files that do not compose, too little memory.
-
-A mistake is worded once, after the fact, from the request, what its options compose to, the dataclasses, and the file
-and line that set a key.
-"""
+"""The wording of mistakes in settings: unknown keys and options, YAML files that do not compose, too little memory."""
 
 from __future__ import annotations
 
@@ -125,9 +121,8 @@ def explain_compose_error(error: BaseException, request: Request) -> UserError |
         config_error = next((cause for cause in chain if isinstance(cause, OmegaConfBaseException)), None)
         messages = (" ".join(str(cause).split()) for cause in chain)
         message = describe_config_error(config_error) if config_error else "; ".join(dict.fromkeys(messages))
-        if "more than once" in message and f"+{EXPERIMENT}" in request.choices:
-            message += f"; in the defaults list of +{EXPERIMENT}={request.choices[f'+{EXPERIMENT}']}, write override /"
-        return UserError(message)
+        experiment = request.choices.get(f"+{EXPERIMENT}")
+        return UserError(f"with +{EXPERIMENT}={experiment}: {message}" if experiment else message)
     if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(request.words())}: {reason or type(error).__name__}")
@@ -156,10 +151,10 @@ def explain_values_error(error: Exception, composition: Composition) -> UserErro
 
 
 def _describe_unknown_hydra_key(key: str, error: BaseException | None, request: Request) -> str:
-    part = key.split(".")[1] if "." in key else ""
-    if f"hydra/{part}" in PLUGINS.keys() - request.choices.keys():
-        options = ", ".join(option for option, extra in PLUGINS[f"hydra/{part}"].items() if extra)
-        return f"no key {key!r} with hydra/{part}=basic; choose one of {options} too"
+    group = "/".join(key.split(".")[:2])
+    if group in PLUGINS.keys() - request.choices.keys():
+        options = ", ".join(option for option, extra in PLUGINS[group].items() if extra)
+        return f"no key {key!r} with {group}=basic; choose one of {options} too"
     siblings = find_sibling_keys(error) if isinstance(error, OmegaConfBaseException) else []
     hint = nearest(key.rpartition(".")[2], siblings)
     return f"no key {key!r}{hint or f'; to add it write +{key}={request.values.get(key)}'}"

@@ -35,10 +35,7 @@ from lmtool.system.terminal import write_out
 
 
 def compose_options(request: Request, *, may_leave_out: bool = False) -> Composition:
-    """Compose the options of a request. may_leave_out: whether choices of groups that are not used are left out.
-
-    Raises UserError for a mistake in a choice or in a YAML file.
-    """
+    """Compose the options of a request. may_leave_out: whether choices of groups that are not used are left out."""
     for path in mistakes.user_yaml_files(request):
         require_bounded_aliases(path)
     try:
@@ -76,7 +73,6 @@ def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[
     """Compose as many of a sweep's jobs as it takes to have each option that any of its jobs uses; the first job first.
 
     A choice of a group that a job does not use is left out of it. optional_keys: groups that no job needs to have.
-    Raises UserError for options that do not go together, and for a group that no job uses.
     """
     experiment = f"+{EXPERIMENT}"
     names = sweep_values(EXPERIMENT, request.choices.get(experiment, ""), request.folders) or []
@@ -178,8 +174,6 @@ def run_composed_command(
 ) -> Any:
     """Run the command of composed settings in a folder. command: instead of the verb's own. session_arguments:
     further arguments of the Session.
-
-    Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     request = composition.request
     with mistakes.translate_errors(composition), translate_path_errors():
@@ -225,10 +219,7 @@ def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[str]
 
 
 def discard_output_of_higher_ranks(request: Request) -> Request:
-    """Return this process's request; higher ranks get a temporary output folder, removed when the process ends.
-
-    Raises UserError for commands that several processes cannot run together.
-    """
+    """Return this process's request; higher ranks get a temporary output folder, removed when the process ends."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return request
     if request.verb != "train" or request.sweep:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import env_override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -47,10 +47,7 @@ from lmtool.system.terminal import write_out
 
 
 def run_line(line: CommandLine) -> int:
-    """Run a command line and return its exit code.
-
-    Raises UserError for a mistake in the settings, and whatever the command raises.
-    """
+    """Run a command line and return its exit code."""
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
     request = discard_output_of_higher_ranks(parse_request(line))
@@ -105,7 +102,8 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             groups = (group for group in sweep_request.choices if not group.startswith("hydra/"))
             optional_keys = {*_setting_keys(sweep_request), *groups}
         with sweep.begin_sweep(sweep_request, hydra_settings) as state:
-            seeds = [] if is_grid else _read_seeds(sweep_request)
+            swept_seeds = None if is_grid else sweep_values("seed", str(sweep_request.values.get("seed", "")))
+            seeds = [parse_value(seed).value() for seed in swept_seeds or []]  # of each trial of a search
             words = _sweep_words(
                 sweep_request.without("seed") if seeds else sweep_request, optional_keys, first, settings
             )
@@ -143,12 +141,6 @@ def _find_optional_keys(request: Request) -> set[str]:
         optional_keys |= {key} if any(is_lacking) else set()
     groups = [group for group in request.choices if not re.search(r"[/@+]", group)]
     return optional_keys | {group for group in groups if any(group not in job.groups for job in jobs)}
-
-
-def _read_seeds(request: Request) -> list[Any]:
-    """Return the seeds of each trial of a search, if there are several."""
-    values = sweep_values("seed", str(request.values.get("seed", "")))
-    return [parse_value(value).value() for value in values or []]
 
 
 def _sweep_words(request: Request, optional_keys: set[str], first: Composition, settings: DictConfig) -> list[str]:
@@ -219,15 +211,10 @@ def _parse_job(
 
 def run_hydra_app(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
     """Run Hydra's own application with these flags and overrides, and the folders of a request."""
-    folder = str(conf_dir().absolute())
-    argv, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    argv = sys.argv
     sys.argv = ["lmtool", *flags, *words]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised instead of printed
     try:
-        with hydra_state():
-            hydra.main(config_path=folder, config_name=request.verb, **BASE)(task)()
+        with env_override({"HYDRA_FULL_ERROR": "1"}), hydra_state():  # errors are raised instead of printed
+            hydra.main(config_path=str(conf_dir().absolute()), config_name=request.verb, **BASE)(task)()
     finally:
         sys.argv = argv
-        os.environ |= {"HYDRA_FULL_ERROR": full_error or ""}
-        if full_error is None:
-            del os.environ["HYDRA_FULL_ERROR"]

@@ -37,9 +37,7 @@ class Word:
 
 
 def read_value(word: Word, type_: SettingType) -> Any:
-    """Return the value of a setting of one type. Raises UserError for several values that are neither a list nor text,
-    and for a list that is not closed.
-    """
+    """Return the value of a setting of one type."""
     key, text = word.key, word.text
     _require_form(word, type_)
     is_prose = type_.rule is not None and type_.rule.prose  # text to read, not a path

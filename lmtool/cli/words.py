@@ -29,18 +29,15 @@ RESUME = "resume"
 
 
 def parse_request(line: CommandLine, optional_keys: Collection[str] | None = None) -> Request:
-    """Return the request of a command line. optional_keys: of a job of a sweep, keys that are left out if its options
-    lack them; None for the user's own line.
-
-    Raises UserError for a word that is not a setting, an unknown key or option, a value of a form that its setting
-    cannot have, and a folder that cannot be used.
+    """Return the request of a command line. optional_keys: of a job of a sweep, keys that are left out if its
+    options lack them; None for the user's own line.
     """
     assert line.verb is not None, "a line without a verb requests nothing"
     verb_types = verb_setting_types(line.verb)
     resumed = _resumed_request(line)
     start = (resumed or Request(line.verb)).updated(Request(line.verb, config_dir=_config_dir(line)))
     start, folders = replace(start, sweep=line.multirun), start.folders
-    words = [_split_word(word, verb_types, folders) for word in line.overrides]
+    words = [_split_word(word, verb_types) for word in line.overrides]
     words = [word for word in words if resumed is None or word.key != RESUME]
     choice_words = [word for word in words if is_group(word.key, verb_types, folders) and not word.text.startswith("{")]
     if line.multirun and line.flags.keys() & {"--cfg", "--info"}:
@@ -66,7 +63,7 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
 def add_sweep_parameters(request: Request, parameters: Mapping[str, Any]) -> Request:
     """Return the request of a sweep with the parameters of its sweeper, which its own choices and values replace."""
     folders, verb_types = request.folders, verb_setting_types(request.verb)
-    words = [_split_word(f"{key}={format_value(value)}", verb_types, folders) for key, value in parameters.items()]
+    words = [_split_word(f"{key}={format_value(value)}", verb_types) for key, value in parameters.items()]
     groups = [word for word in words if is_group(word.key, verb_types, folders)]
     choices = dict(_read_choice(word, True, folders) for word in groups) | request.choices
     jobs = compose_jobs(replace(request, choices=choices))
@@ -111,10 +108,7 @@ def _resumed_request(line: CommandLine) -> Request | None:
 
 
 def resume_training_request(folder: Path, request: Request) -> Request:
-    """Return the request that started the training in a run folder, which it resumes. request: the new one.
-
-    Raises UserError if it holds no request, and for settings that an untrusted run folder may not set.
-    """
+    """Return the request that started the training in a run folder, which it resumes. request: the new one."""
     earlier = _restrict_saved_request(saved_request(folder), str(folder), list(request.values))
     return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))
 
@@ -146,7 +140,7 @@ def is_group(key: str, verb_types: Mapping[str, Any], folders: list[Path]) -> bo
     return "/" in key or "@" in key or bool(yaml_files(key, folders))
 
 
-def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[Path]) -> Word:
+def _split_word(word: str, verb_types: Mapping[str, SettingType]) -> Word:
     match = WORD.fullmatch(word)
     if word.startswith("~"):
         key = word[1:].partition("=")[0]
@@ -155,8 +149,7 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[
         if "=" in word:
             raise unreadable_word_error(word)
         is_run = os.path.isdir(word) and "run" in verb_types
-        known = os.sep not in word and (word in verb_types or is_group(word, verb_types, folders))
-        hint = f"run={word}" if is_run else f"{word if known else 'key'}=value, without spaces around ="
+        hint = f"run={word}" if is_run else "key=value, without spaces around ="
         raise UserError(f"{word!r} is no setting: write {hint}")
     mark, key, text = match["mark"], match["key"], match["value"]
     if key != key.strip():
@@ -165,9 +158,7 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType], folders: list[
 
 
 def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, str]:
-    """Return the group and the option that a word chooses. Raises UserError for several options without a sweep, for an
-    unknown option, and for an experiment that is not appended.
-    """
+    """Return the group and the option that a word chooses."""
     override, group, text = parse_value(word.text), word.key, word.text.strip("'\"")
     if group == EXPERIMENT and not word.mark:
         raise UserError(f"{word.written}: an experiment is appended: write +{word.written}")

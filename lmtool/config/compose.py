@@ -59,13 +59,12 @@ class Composition:
             return self.verb_types[head].below(path)
         return self.option(head).below(path) if head in self.groups else None
 
-    def option(self, group: str, kind: str | None = None) -> SettingType:
-        """Return the settings of a group's option as the fields of one type, which is free if they are unknown. kind:
-        None: that of the chosen one.
-        """
+    def option(self, group: str) -> SettingType:
+        """Return the settings of a group's option as the fields of one type, which is free if they are unknown."""
         values = self.options.get(group)
-        chosen = kind or str(values.get("kind", self.groups[group]) if OmegaConf.is_dict(values) else values)
-        fields = option_types(group, chosen)
+        fields = option_types(
+            group, str(values.get("kind", self.groups[group]) if OmegaConf.is_dict(values) else values)
+        )
         return SettingType(frozenset({group} if fields else ()), fields=fields)
 
     def keys(self) -> list[str]:

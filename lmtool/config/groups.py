@@ -59,10 +59,7 @@ class CountModelConfig(ModelConfig):
 
     @abstractmethod
     def units(self, corpus: Corpus) -> Units:
-        """Return the counted units of a corpus, which also build the model from the table.
-
-        Raises UserError for settings and files that do not fit the corpus.
-        """
+        """Return the counted units of a corpus, which also build the model from the table."""
 
     @abstractmethod
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
@@ -150,10 +147,7 @@ class TreeConfig(GroupConfig):
 
     @abstractmethod
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree over the predictable words.
-
-        Raises UserError for settings that do not fit the vocabulary and for missing files.
-        """
+        """Build the tree over the predictable words."""
 
 
 @dataclass(slots=True)
@@ -191,8 +185,7 @@ class CountsConfig(GroupConfig):
     def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Store | None:
         """Prepare a store of the vocabulary and the held-out splits if train is counted without a store.
 
-        Returns None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError if
-        the text is not found or cannot be read.
+        Returns None, the default, for the ordinary store. progress: whether to show progress bars.
         """
         return None
 
@@ -202,10 +195,7 @@ class CountsConfig(GroupConfig):
 
     @abstractmethod
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        """Return the counts of all n-grams of up to `order` words.
-
-        Raises UserError if the text cannot be counted or the disk is full.
-        """
+        """Return the counts of all n-grams of up to `order` words."""
 
 
 @dataclass(slots=True)

@@ -50,10 +50,7 @@ GROUP_MODULES: dict[str, tuple[str, ...]] = {
     "tracker": ("lmtool.training.trackers",),
     "segmenter": ("lmtool.data.segmenters",),
 }
-GROUP_SETTINGS = {
-    "tracker": "training.trackers",
-    "segmenter": "data.segmenter",
-}  # settings that name options of a group
+GROUP_SETTINGS = {"tracker": "training.trackers", "segmenter": "data.segmenter"}  # settings that name options
 EXPERIMENT = "experiment"  # the group of complete settings, +experiment=NAME
 
 
@@ -119,10 +116,7 @@ def _require_new_names(source: OptionSource) -> None:
 
 @contextmanager
 def folder_in_use(folder: str | Path | None) -> Iterator[None]:
-    """Add the options of a folder for the duration of the block, in this thread; None adds none.
-
-    Raises UserError if the folder does not exist.
-    """
+    """Add the options of a folder for the duration of the block, in this thread; None adds none."""
     require_path("options", folder)
     before = _folders.get()
     if folder is not None:
@@ -169,14 +163,16 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None) -> ty
     """Import the Python file of an option and return its settings dataclass.
 
     came_from: where a run's option came from, for the error message.
-    Raises UserError if no option has the name, or an external file cannot be imported or contains no settings of the
-    group.
     """
-    own, external = own_class(group, kind), external_file(group, kind)
-    if own is not None or external is None:
-        if own is None:
-            raise UserError(_describe_unknown(group, kind, came_from))
+    if (own := own_class(group, kind)) is not None:
         return own
+    external = external_file(group, kind)
+    if external is None and came_from is not None:
+        remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
+        raise UserError(f"{group}={kind} came from {came_from}, which is not in use here: {remedy}")
+    if external is None:
+        near = nearest(kind, kinds(group))
+        raise UserError(f"{group}.kind={kind}: this is not an option{near}; Python files need options=FOLDER")
     source, path = external
     try:
         module = _import_option(source, path, group, kind)
@@ -189,13 +185,6 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None) -> ty
     if found is None:
         raise UserError(f"{path}: an option of {group}= has one dataclass below {BASES[group].__name__}")
     return found
-
-
-def _describe_unknown(group: str, kind: str, came_from: str | None) -> str:
-    if came_from is not None:
-        remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
-        return f"{group}={kind} came from {came_from}, which is not in use here: {remedy}"
-    return f"{group}.kind={kind}: this is not an option{nearest(kind, kinds(group))}; Python files need options=FOLDER"
 
 
 @cache

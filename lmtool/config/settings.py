@@ -8,7 +8,7 @@ of the wrong type is rejected by name before any work starts. Modules below the 
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -23,8 +23,8 @@ from omegaconf.errors import (
 )
 
 from lmtool.config.data import DataConfig
-from lmtool.config.grammar import escape_interpolation
 from lmtool.config.options import GROUP_MODULES, external_file, settings_class, yaml_files
+from lmtool.config.request import to_plain_value
 from lmtool.config.rules import format_value
 from lmtool.config.training import TrainingConfig
 from lmtool.config.types import TRAINING, field_types, hint_type
@@ -45,11 +45,7 @@ T = TypeVar("T")
 
 
 def build_settings(composed: DictConfig, expected: type[T]) -> T:
-    """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
-
-    Raises UserError, naming the key, for a missing mandatory value, an unknown key, and a value of the wrong type or
-    out of range.
-    """
+    """Convert the composed configuration of a verb, including its options, to the dataclass `expected`."""
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
     target = OmegaConf.structured(expected)
     for group in GROUP_MODULES:
@@ -66,7 +62,7 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
     origins: where the run's external options came from, by group. Raises UserError if no option has the kind, or the
     values do not fit it, e.g. after a change of version.
     """
-    values = {key: _escape_values(value) for key, value in saved.items()}
+    values = to_plain_value(saved, group)
     chosen = {group: values} | {name: value for name, value in saved.items() if name in GROUP_MODULES and value}
     for name in chosen.keys() & (origins or {}).keys():  # errors of settings_class are not about the version
         settings_class(name, str(chosen[name]["kind"]), came_from=(origins or {})[name])
@@ -78,7 +74,7 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
 
 def build_part(values: dict[str, Any], settings: type[T], key: str) -> T:
     """Return settings, of the key, from plain values. Raises UserError if they do not fit."""
-    part: T = _build_object(OmegaConf.structured(settings), _escape_values(values), key)
+    part: T = _build_object(OmegaConf.structured(settings), to_plain_value(values, key), key)
     return part
 
 
@@ -118,30 +114,13 @@ def build_named_option(group: str, value: Any, key: str) -> Any:
     return _build_object(OmegaConf.structured(settings), values, key)
 
 
-def _escape_values(value: Any) -> Any:
-    """Escape `${` in a saved value, which is text and not an interpolation."""
-    if isinstance(value, str):
-        return escape_interpolation(value)
-    if isinstance(value, list):
-        return [_escape_values(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _escape_values(item) for key, item in value.items()}
-    return value
-
-
 def settings_as_json(settings: Any) -> dict[str, Any]:
     """Return settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
-    return {field.name: _value_as_json(getattr(settings, field.name)) for field in fields(settings)}
 
+    def plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value.name if isinstance(value, Enum) else value for name, value in items}
 
-def _value_as_json(value: Any) -> Any:
-    if is_dataclass(value):
-        return settings_as_json(value)
-    if isinstance(value, dict):
-        return {key: _value_as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_value_as_json(item) for item in value]
-    return value.name if isinstance(value, Enum) else value
+    return asdict(settings, dict_factory=plain)
 
 
 def _merge_option(values: Any, group: str) -> DictConfig:

@@ -65,31 +65,22 @@ def test_the_corpora_of_the_course(name: str, real_data: Path, tmp_path: Path, m
         assert lmtool.evaluate(run, "valid").tokens == corpus.tokens("valid")
 
 
-def test_a_warning_is_shown_once_for_each_run_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Show a warning once, although Python would show it again for each cell of a notebook."""
+def test_a_warning_is_of_the_line_that_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python shows it once for that line of a program."""
     monkeypatch.chdir(tmp_path)
     corpus = lmtool.Corpus.from_texts(train=["a b c"] * 9, valid=["a b"])
-    for name in ("one", "two"):
-        lmtool.train({"kind": "ngram", "order": 2}, corpus, out=tmp_path / name)
+    lmtool.train({"kind": "ngram", "order": 2}, corpus, out="one")
     Path("x.txt").write_text("x y z v w\n")
-    Path("y.txt").write_text("x y z v w\n")
-
-    def shown(cell: str) -> list[str]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            exec(compile(cell, f"<cell {cell}>", "exec"), {"lmtool": lmtool, "Path": Path})
-        return [str(warning.message).partition(":")[0] for warning in caught]
-
-    high = "a high share is out of vocabulary and <unk> for the model"
-    assert shown("lmtool.evaluate('one', text=Path('x.txt'))") == [f"{high} (83.3 % of x.txt)"]
-    assert shown("lmtool.evaluate('one', text=Path('x.txt'))\n") == []
-    assert shown("lmtool.evaluate('one', text=Path('x.txt'), accuracy=True)") == []
-    assert shown("lmtool.evaluate('two', text=Path('x.txt'))") == [f"{high} (83.3 % of x.txt)"]
-    assert shown("lmtool.evaluate('one', text=Path('y.txt'))") == [f"{high} (83.3 % of y.txt)"]
-    assert shown("lmtool.evaluate('one', text=['x y z v w'])") == [f"{high} (83.3 % of text)"]
-    assert shown("lmtool.evaluate('one', text=['x y z v w'])\n") == []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2):  # as an error it is raised each time
-            with pytest.raises(UserWarning, match="a high share"):
-                lmtool.evaluate("two", text=Path("y.txt"))
+    names, line = (
+        {"lmtool": lmtool, "Path": Path},
+        compile("lmtool.evaluate('one', text=Path('x.txt'))", "line", "exec"),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            exec(line, names)
+    (warning,) = caught
+    assert warning.filename == "line"
+    assert str(warning.message).startswith(
+        "a high share is out of vocabulary and <unk> for the model (83.3 % of x.txt)"
+    )

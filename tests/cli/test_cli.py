@@ -13,7 +13,6 @@ import pytest
 
 from lmtool import __version__
 from lmtool.cli.arguments import split_line
-from lmtool.cli.completion import candidates
 from lmtool.cli.help_pages import describe_options
 from lmtool.commands import verbs
 from lmtool.config import compose
@@ -150,24 +149,6 @@ def test_python_dash_m(tmp_path: Path) -> None:
     done = fresh_process("--version", cwd=tmp_path)
     assert (done.returncode, done.stdout.partition("\n")[0]) == (0, f"lmtool {__version__}")
     assert fresh_process("nonsense", cwd=tmp_path).returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "some"),
-    [
-        ("lmtool tr", ["train"]),
-        ("lmtool train mod", ["model=", "model."]),
-        ("lmtool train model=ng", ["model=ngram"]),
-        ("lmtool train model=ngram model.o", ["model.order="]),
-        ("lmtool train -m optim.l", ["optim.lr="]),
-        ("lmtool train --m", ["--multirun"]),
-        ("lmtool eval ", ["run=", "split="]),
-    ],
-)
-def test_completion(line: str, some: list[str]) -> None:
-    found = candidates(line)
-    assert set(some) <= set(found)
-    assert not any("schema" in name or "hydra" in name for name in found)
 
 
 def test_completion_has_a_page(lmtool: Run) -> None:

@@ -46,6 +46,8 @@ LINES = {
     "train options=o": ["options=own/"],
     "train hydra.run.dir=r": ["hydra.run.dir=runs/"],
     "train ou": ["out=", "output=", "output."],
+    "train model=ngram model.o": ["model.order="],
+    "train -m optim.l": ["optim.lr="],
     "train out=r": ["out=runs/"],
     "train -m hydra.sweep.dir=r": ["hydra.sweep.dir=runs/"],
     "train --config-dir o": ["own/"],

@@ -168,7 +168,7 @@ HINTS = [
     ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
     ("'model = ngram'", "write model=ngram, without spaces around ="),
     ("model= ngram", "'ngram' is no setting: write key=value"),
-    ("model ngram", "'model' is no setting: write model=value"),
+    ("model ngram", "'model' is no setting: write key=value"),
     ("hydra.run=x", "hydra.run=x: write out=FOLDER"),
     ("hydra=x", "hydra=x: write out=FOLDER"),
     ("--foo", "no flag --foo; settings have no dashes: write foo=value"),

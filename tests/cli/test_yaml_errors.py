@@ -81,24 +81,25 @@ def test_a_file_that_is_not_text(lmtool: Run, tmp_path: Path) -> None:
         assert "own/model/mine.yaml is not UTF-8 text" in line and line.count("\n") == 1
 
 
-ONCE = "appears more than once in the final defaults list; in the defaults list of +experiment=e, write override /"
+HYDRA = "with +experiment=e: "  # before Hydra's own messages
+ONCE = "appears more than once in the final defaults list"
 EXPERIMENTS = {
     "seeed: 3\n": "own/experiment/e.yaml:2: no key 'seeed'; did you mean seed?",
     "seed: many\n": "own/experiment/e.yaml:2: seed=many: must be a whole number",
     "model:\n  ordr: 3\n": "own/experiment/e.yaml:3: no key 'model.ordr'; did you mean order?",
     "model:\n\torder: 3\n": "own/experiment/e.yaml:3: while scanning for the next token, found character",
-    "defaults:\n  - override /modl: nplm\n": "In 'experiment/e': Could not override 'modl'.",
-    "defaults:\n  - overide /model: nplm\n": f"smoother {ONCE}",
-    "defaults:\n  - override model: nplm\n": "In 'experiment/e': Could not override 'experiment/model@model'",
-    "defaults:\n  - /model: nplm\n": f"smoother {ONCE}",
-    "defaults:\n  - overide /model: [nplm]\n": f"smoother {ONCE}",
+    "defaults:\n  - override /modl: nplm\n": f"{HYDRA}In 'experiment/e': Could not override 'modl'.",
+    "defaults:\n  - overide /model: nplm\n": f"{HYDRA}smoother {ONCE}",
+    "defaults:\n  - override model: nplm\n": f"{HYDRA}In 'experiment/e': Could not override 'experiment/model@model'",
+    "defaults:\n  - /model: nplm\n": f"{HYDRA}smoother {ONCE}",
+    "defaults:\n  - overide /model: [nplm]\n": f"{HYDRA}smoother {ONCE}",
     "defaults:\n  - model@_global_: x\n": "own/experiment/e.yaml:3: no group 'experiment/model', of exper",
-    "defaults:\n  - /hydra/launcher: basic\n": f"hydra/launcher {ONCE}",
-    "defaults:\n  - override hydra/launcher: joblib\n": "In 'experiment/e': Could not override 'experiment/hydra/",
+    "defaults:\n  - /hydra/launcher: basic\n": f"{HYDRA}hydra/launcher {ONCE}",
+    "defaults:\n  - override hydra/launcher: joblib\n": f"{HYDRA}In 'experiment/e': Could not override 'exp",
     "defaults:\n  - ? [a]\n    : b\n": "own/experiment/e.yaml:3: while constructing a mapping, found unhashable key",
-    "defaults:\n  - override /model: {a: b}\n": "Unsupported item value in defaults",
-    "defaults: {a: b}\n": "Invalid defaults list in 'experiment/e', defaults must be a list",
-    "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": "Unsupported type in defaults",
+    "defaults:\n  - override /model: {a: b}\n": f"{HYDRA}Unsupported item value in defaults",
+    "defaults: {a: b}\n": f"{HYDRA}Invalid defaults list in 'experiment/e', defaults must be a list",
+    "defaults:\n  - [a]\n  - {}\n  - override /modl: x\n": f"{HYDRA}Unsupported type in defaults",
     "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",
 }
 
