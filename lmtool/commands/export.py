@@ -60,22 +60,23 @@ def run(settings: Settings, session: Session) -> ExportResult:
         result = ExportResult(card, "model card", folder, card, "card")
         session.finish(result, "", card)
         return result
-    form = _formats.format_of(settings.to)
-    if settings.what != "auto" and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={settings.what}: {form} takes the whole model; remove what=, or set to=FILE.txt")
-    if settings.dtype != "float32" and form != "safetensors":
-        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {form} has a fixed format")
-    if form in _formats.OF_MODELS + _formats.OF_COUNTS:
-        about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
+    format_name = _formats.format_of(settings.to)
+    if settings.what != "auto" and format_name not in ("word2vec text", "word2vec binary"):
+        raise UserError(f"what={settings.what}: {format_name} takes the whole model; remove what=, or set to=FILE.txt")
+    if settings.dtype != "float32" and format_name != "safetensors":
+        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {format_name} has a fixed format")
+    if format_name in _formats.OF_MODELS + _formats.OF_COUNTS:
+        about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, format_name, session)
     else:
         from lmtool.runs.load import load
 
         loaded = load(folder, "cpu")
-        if form == "safetensors":
+        if format_name == "safetensors":
             about, sizes = _formats.write_weights(loaded, folder, to, BITS[settings.dtype])
         else:
             which = "embeddings" if settings.what == "auto" else settings.what
-            about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
-    result = ExportResult(to, about, folder, to, form, **sizes)
+            binary = format_name == "word2vec binary"
+            about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=binary)
+    result = ExportResult(to, about, folder, to, format_name, **sizes)
     session.finish(result, f"wrote {to}: {about}")
     return result

@@ -87,7 +87,7 @@ def run(settings: Settings, session: Session) -> PairsResult:
     """
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
-    from lmtool.data.readers import JSON_LINES, form_of
+    from lmtool.data.readers import JSON_LINES, format_of_name
     from lmtool.data.table_writer import require_table, write_table
     from lmtool.data.text_records import require_separate
     from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
@@ -95,7 +95,7 @@ def run(settings: Settings, session: Session) -> PairsResult:
 
     if settings.to is not None:
         require_table(settings.to, bom=settings.bom)
-    if settings.items is not None and form_of(settings.items) not in JSON_LINES:
+    if settings.items is not None and format_of_name(settings.items) not in JSON_LINES:
         raise UserError(f"items={settings.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(settings))  # all of them before anything is scored, so that a wrong path is found at once
     files = pair_files(settings.text, progress=session.progress)
