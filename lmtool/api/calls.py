@@ -162,7 +162,7 @@ def tree(
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
-) -> _tree.Result:
+) -> _tree.TreeResult:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
     tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
@@ -172,7 +172,7 @@ def tree(
     >>> round(lmtool.tree("huffman", corpus).analysis.weighted_mean_depth, 3)
     2.375
     """
-    return run_verb(_tree.Result, "tree", {"tree": tree, "data": data, **settings}, out, progress)
+    return run_verb(_tree.TreeResult, "tree", {"tree": tree, "data": data, **settings}, out, progress)
 
 
 def sweep(

@@ -117,7 +117,7 @@ def score_rows(
     import numpy as np
 
     from lmtool.data.readers import TABLES
-    from lmtool.data.table_writer import Part, require_table, table_form, write_table
+    from lmtool.data.table_writer import Part, require_table, table_format, write_table
     from lmtool.evaluation.surprisal import score_words
     from lmtool.evaluation.text_scores import ScoringModel
     from lmtool.runs.load import load_each
@@ -160,7 +160,7 @@ def score_rows(
             for key, values in part.items():
                 table.setdefault(key, []).extend(values)
             sentences, items = sentences + len(rows.starts) - 1, len(rows.item_starts) - 1
-            yield None, part | (rows.cells if table_form(str(settings.to)) in TABLES else {})
+            yield None, part | (rows.cells if table_format(str(settings.to)) in TABLES else {})
 
     rows_of_table = scored()
     _, first = next(rows_of_table)

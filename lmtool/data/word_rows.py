@@ -14,7 +14,7 @@ import numpy as np
 from lmtool.data.documents import decode_bytes
 from lmtool.data.faults import NULL, SKIP, STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
-from lmtool.data.readers import TABLES, form_of, read_blocks
+from lmtool.data.readers import TABLES, format_of_name, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
@@ -76,7 +76,7 @@ def read_word_rows(
     row, for a row with a different number of cells from the header, and for an item whose rows are not consecutive or
     are several conditions.
     """
-    tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
+    tables = [name for name in files if word is not None or format_of_name(name) or format_of_name(name, TABLES)]
     rules = word, item, sentence, sentences
     if not tables:
         faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line does not have a row
@@ -274,7 +274,7 @@ def _lines(name: str, faults: Faults) -> Iterator[str]:
 
 def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
     """Return the columns of a table and, for a text table, the same columns verbatim."""
-    if form_of(name) is not None:
+    if format_of_name(name) is not None:
         records: list[dict[str, Any]] = []
         passed = faults.on_error != STOP
         for block in record_blocks([name], word, setting="word_column", passed=passed):

@@ -28,7 +28,7 @@ from lmtool.ngram.estimation.formulas import (
     observations,
     unigram_probabilities,
 )
-from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import Combination, Counting, Smoother
 from lmtool.ngram.smoothers.srilm_options import PerOrder
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
@@ -123,7 +123,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
     """Return a note on the words that may have probability 0, if there are any. unigrams: log p `[V]` of kept words."""
     zero = int(np.isneginf(unigrams).sum()) - 1  # <s> is never predicted
     which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
-    if smoother.form is Form.interpolated:
+    if smoother.combination is Combination.interpolated:
         weights = ((k, log_backoff[trie.span(k - 1)]) for k in range(2, trie.order + 1))
         orders = ", ".join(str(k) for k, of_order in weights if np.isneginf(of_order).any())
         which += [f"words not seen after a context (order {orders})"] if orders else []

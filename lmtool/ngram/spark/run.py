@@ -22,7 +22,7 @@ from lmtool.data.choose_vocabulary import listed_words, occurrence_ranks, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.faults import SHOWN, STOP, Faults
 from lmtool.data.preprocess import preprocess, settings_json
-from lmtool.data.readers import PARQUET, form_of, require_column
+from lmtool.data.readers import PARQUET, format_of_name, require_column
 from lmtool.data.remote import is_address
 from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.store import Store
@@ -60,7 +60,7 @@ class Place:
                 rows, lines = spark.read.option("lineSep", "\n").text(addresses), functions.col("value")
             else:
                 column = f"`{self.text.column}`"
-                if form_of(str(self.files[0][0])) == PARQUET:
+                if format_of_name(str(self.files[0][0])) == PARQUET:
                     rows = spark.read.parquet(*addresses)
                 else:
                     rows = spark.read.schema(f"{column} string").json(addresses)
