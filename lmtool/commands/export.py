@@ -25,7 +25,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(Written):
+class ExportResult(Written):
     """The result of `export`. words, dimensions: number of word vectors and of their dimensions. ngrams: number of
     n-grams of an ARPA file or of counts, by order. parameters: number of weights.
     """
@@ -39,7 +39,7 @@ class Result(Written):
     parameters: int | None = None
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> ExportResult:
     """Write a run's model in the format that the file's suffix names.
 
     >>> from pathlib import Path
@@ -57,7 +57,7 @@ def run(settings: Settings, session: Session) -> Result:
         from lmtool.commands._card import write_card
 
         card = write_card(Run.open(folder), "hub:OWNER/NAME", settings.license, settings.language)
-        result = Result(card, "model card", folder, card, "card")
+        result = ExportResult(card, "model card", folder, card, "card")
         session.finish(result, "", card)
         return result
     format_name = _formats.format_of(settings.to)
@@ -77,6 +77,6 @@ def run(settings: Settings, session: Session) -> Result:
             which = "embeddings" if settings.what == "auto" else settings.what
             binary = format_name == "word2vec binary"
             about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=binary)
-    result = Result(to, about, folder, to, format_name, **sizes)
+    result = ExportResult(to, about, folder, to, format_name, **sizes)
     session.finish(result, f"wrote {to}: {about}")
     return result

@@ -48,7 +48,7 @@ class Accuracy:
 
 
 @dataclass(repr=False)
-class Result(TableResult):
+class PairsResult(TableResult):
     """The result of `pairs`: a row per group of pairs; the first row is overall. pairs: number of pairs."""
 
     text: str
@@ -75,7 +75,7 @@ class Result(TableResult):
         return text_table([*self.header[:3], *(name for run in self.runs for name in (run.run, "+-"))], shown)
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> PairsResult:
     """Score the sentences of all pairs with each run, and write the table of accuracies.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -129,7 +129,7 @@ def run(settings: Settings, session: Session) -> Result:
         session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
-    result = Result(*about, header=list(columns), table=table)
+    result = PairsResult(*about, header=list(columns), table=table)
     if settings.to is not None:
         write_table({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:
