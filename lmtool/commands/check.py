@@ -68,7 +68,7 @@ def run(settings: Settings, session: Session) -> CheckResult:
     rows += [Row(*each) for each in profile.rows()]
     remarks, fitting = _advice(profile)
     if faults.count:
-        remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.of_first[0]}")
+        remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.first_messages[0]}")
         fitting.append("data.on_error=skip")
     column = [f"data.column={settings.column}"] if settings.column else []
     words = ["data=text", f"data.train={settings.text}", *column, "data.split.valid=0.05", *fitting]

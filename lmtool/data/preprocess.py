@@ -170,7 +170,7 @@ def _write(
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            stores.write_cloze(file, source, vocabulary, TextRules.of(data).of_words)
+            stores.write_cloze(file, source, vocabulary, TextRules.of(data).word_rules)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()

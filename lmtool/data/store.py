@@ -21,7 +21,7 @@ from lmtool.system import schemas
 from lmtool.system.arrays import IntArray, pieces_of, sentence_offsets
 from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
-from lmtool.system.schemas import parsed
+from lmtool.system.schemas import parse_json
 
 KIND = "lmtool corpus"
 FORMAT = 4  # changes with the content of stores, which are then rebuilt
@@ -63,8 +63,8 @@ class Store:
         about = attributes(file, schemas.STORE)
         self.name, self.fingerprint, self.sentences = about["name"], about["fingerprint"], about["sentences"]
         self.train_counted_externally = "first_places" in file["vocabulary"]
-        self.splits: list[str] = parsed(about["splits"], [str], "splits")
-        self.provenance: dict[str, Any] = parsed(about["provenance"], schemas.PROVENANCE, "provenance")
+        self.splits: list[str] = parse_json(about["splits"], [str], "splits")
+        self.provenance: dict[str, Any] = parse_json(about["provenance"], schemas.PROVENANCE, "provenance")
         self.rows: list[Row] = self.provenance["rows"]
         self.notes: list[str] = self.provenance["notes"]
 

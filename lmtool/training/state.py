@@ -83,7 +83,7 @@ def load_state(folder: Path) -> State | None:
 def read_state(path: Path) -> State:
     """Read one checkpoint. Raises SafetensorError, OSError, ValueError for damage, UserError for another version."""
     arrays, notes = read_tensors(path)
-    values = schemas.parsed(notes.get("values", ""), OBJECT)
+    values = schemas.parse_json(notes.get("values", ""), OBJECT)
     if values.get("format") != FORMAT:
         raise UserError(f"{path} is of another version of lmtool (format {values.get('format')}): train from scratch")
     if not verify(path):
