@@ -24,7 +24,7 @@ from lmtool.api.running import (
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
 from lmtool.commands.surprisal import Surprisals
-from lmtool.config.compose import hydra_state
+from lmtool.config.composition import hydra_state
 from lmtool.config.grammar import escape_interpolation, to_hydra_text
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
 from lmtool.config.request import OUT, Request, to_plain_value
@@ -196,7 +196,7 @@ def sweep(
     >>> [row["model.order"] for row in table.rows], table.best["model.order"]
     ([2, 1], 2)
     """
-    from lmtool.cli.sweeping import run_sweep
+    from lmtool.requests.run_sweep import run_sweep
     from lmtool.sweeps.result_table import common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):

@@ -131,7 +131,7 @@ def _estimate(
     if tuning_split is not None:
         merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
     fit = tuning_split is None
-    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+    table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
     eos = units.corpus.vocabulary.eos
     if settings.prune_to is not None or settings.prune_entropy is not None:
