@@ -134,7 +134,7 @@ def _run_sweep_job(
             return result.metric if isinstance(result, Result) else None
 
         folder = folder_of_equal_jobs
-        if folder is not None and not job.is_first_of_equals(job_request, folder, hydra_settings.job.num):
+        if folder is not None and not job.claim_request(job_request, folder, hydra_settings.job.num):
             return math.inf
         return job.run_job(run, job_request, seeds)
 
