@@ -223,7 +223,7 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
 
 
 def _notes_of_pieces(
-    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.Row]
+    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.SplitRow]
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]

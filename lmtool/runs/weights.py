@@ -31,7 +31,7 @@ SCALE = ".row_scale"  # suffix of the names of row scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
-    """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantized`."""
+    """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantize`."""
     tensors, tied = _arrays_of(model, bits)
     with atomic_write(path) as temporary:
         write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
@@ -45,7 +45,7 @@ def export_weights(
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
-    `quantized`.
+    `quantize`.
     """
     tensors, tied = _arrays_of(model, bits)
     if tree is not None:

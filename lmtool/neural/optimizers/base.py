@@ -32,7 +32,7 @@ NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is w
 SPARED_NAMES = frozenset(("bias", "beta", "g", "gain", "gamma", "scale"))  # words in the names of biases and gains
 
 Group = dict[str, Any]  # parameters and settings
-State = dict[str, Tensor]  # optimizer state of one parameter
+ParameterState = dict[str, Tensor]  # optimizer state of one parameter
 Parameters = Iterable[nn.Parameter] | Iterable[Group]
 
 
@@ -207,11 +207,11 @@ class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[mis
                 if not value.is_floating_point():
                     self.state[parameters[number]][name] = value.to(parameters[number].device).clone()
 
-    def initial_state(self, weight: Tensor, group: Group) -> State:
+    def initial_state(self, weight: Tensor, group: Group) -> ParameterState:
         """Return the state of a parameter `[R, H]` before its first step."""
         raise NotImplementedError
 
-    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: ParameterState, group: Group) -> None:
         """Change weight[rows] and the state, given the gradients `[U, H]` of rows `[U]`."""
         raise NotImplementedError
 
@@ -226,7 +226,7 @@ def _require_rows(rows: Array, grad: Sequence[int], weight: Sequence[int]) -> No
         )
 
 
-def _require_state(state: State, weight: torch.Size) -> None:
+def _require_state(state: ParameterState, weight: torch.Size) -> None:
     """Raise ValueError unless a state fits a parameter of shape `weight`: a compiled loop would write outside it."""
     for name, value in state.items():
         if value.shape not in (weight, weight[:1]) and value.numel() and name != "now":
