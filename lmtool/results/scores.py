@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lmtool.system.arrays import FloatArray, IntArray
 
 MAX_NATS = 709.0  # exp of this is still finite in float64
-OF_CLOZE = {  # printed below the number of questions
+CLOZE_FIGURES = {  # printed below the number of questions
     **{"  perplexity": "perplexity", "  accuracy": "accuracy"},
     **{"  perplexity (local)": "local_perplexity", "  accuracy (local)": "local_accuracy"},
 }
@@ -163,7 +163,7 @@ class Evaluation(Figures):
             rows.append((f"{heading}, dynamic" if heading == "perplexity" and self.dynamic else heading, value))
             if heading == "cloze questions":
                 known = self.cloze or {}
-                rows += [(name, known[key]) for name, key in OF_CLOZE.items() if key in known]
+                rows += [(name, known[key]) for name, key in CLOZE_FIGURES.items() if key in known]
         return rows
 
     def _cell(self, name: str) -> Any:
