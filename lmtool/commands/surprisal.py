@@ -193,8 +193,8 @@ def _report(settings: Settings, model: TextModel, scores: list[WordScores], sent
     session.warn(*text_warning(settings.text, len(unknown), len(tokens), unknown, model.vocabulary))
     if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
-            f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
-            f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
+            f"{odd_starts:,} of {sentences:,} sentences begin as few training lines of {model.name} do (with or "
+            "without leading white space): their first words are surprising; write lines as in that text"
         )
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")
