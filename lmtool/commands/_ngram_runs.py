@@ -24,7 +24,7 @@ from lmtool.runs.corpus import save_words
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Fits, Run, all_fitted
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 
 
 def run_over(data: DataConfig, corpus: Corpus) -> Run:
@@ -51,7 +51,7 @@ def save_ngram_run(
     session.begin_writing()
     model.save(out / NGRAM_FILE)
     save_words(out, model.vocabulary, tokenizer)
-    write_json(out / "result.json", result.as_json())
+    session.save_result(result)
     about = {"data": text_run.config["data"], "model": {"kind": "ngram", "order": model.table.order}}
     replace(
         text_run,

@@ -136,7 +136,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
     assert output is not None, "_train has checked it"
     if settings.resume is not None and (out / "result.json").exists():
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
-    write_json(out / "result.json", result.as_json())
+    session.save_result(result)
     save_trained(out, prepared.about["settings"], session.choices, prepared.corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves

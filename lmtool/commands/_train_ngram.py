@@ -26,7 +26,7 @@ from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
 from lmtool.runs.run import REMEDY, Run
 from lmtool.session import Session
-from lmtool.system.files import read_json, write_json
+from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
             return _finished(settings, corpus, session)
         report_splits(corpus, session.say, session.note, session.warn)
         trained = _estimate(settings, model, whole, corpus, listed, command_start, session)
-        write_json(out / "result.json", trained.as_json())
+        session.save_result(trained)
         save_trained(out, settings_as_json(settings), session.choices, corpus)
     session.say(trained.line())
     return trained
