@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     from lmtool.states import States as States
     from lmtool.text_model import TextModel as TextModel
 
-    check: Callable[..., _check.Result]
-    compare: Callable[..., _compare.Result]
+    check: Callable[..., _check.CheckResult]
+    compare: Callable[..., _compare.CompareResult]
     convert: Callable[..., results.Written]
     distill: Callable[..., results.TrainedRun]
     ensemble: Callable[..., results.MixedRun]
     export: Callable[..., results.Written]
-    generate: Callable[..., _generate.Result]
-    neighbors: Callable[..., _neighbors.Result]
-    pairs: Callable[..., _pairs.Result]
-    predict: Callable[..., _predict.Result]
+    generate: Callable[..., _generate.GenerateResult]
+    neighbors: Callable[..., _neighbors.NeighborsResult]
+    pairs: Callable[..., _pairs.PairsResult]
+    predict: Callable[..., _predict.PredictResult]
     preprocess: Callable[..., Corpus]
     push: Callable[..., results.Written]
-    rescore: Callable[..., _rescore.Result]
+    rescore: Callable[..., _rescore.RescoreResult]
     report_page: Callable[..., results.Written]
     score: Callable[..., results.ScoredTexts]
-    unlikely: Callable[..., _unlikely.Result]
-    verify: Callable[..., _verify.Result]
+    unlikely: Callable[..., _unlikely.UnlikelyResult]
+    verify: Callable[..., _verify.VerifyResult]
 
 __version__ = "0.7.0.dev0"
 

@@ -15,16 +15,16 @@ from measuring import Times, ratios
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lmtool.cli.arguments import CommandLine
-from lmtool.cli.running import compose_request
-from lmtool.cli.words import parse_request
 from lmtool.commands.train import Settings as TrainSettings
-from lmtool.config.compose import verb_settings
+from lmtool.config.composition import verb_settings
 from lmtool.config.options import kinds
 from lmtool.config.settings import build_settings
 from lmtool.data.corpus import Corpus
 from lmtool.neural.build import build_neural
 from lmtool.neural.forms import only_plain
+from lmtool.requests.arguments import CommandLine
+from lmtool.requests.compose import compose_request
+from lmtool.requests.words import parse_request
 from lmtool.runs.load import tree_words
 from lmtool.system.process import StopRequest
 from lmtool.training.loop import _Training

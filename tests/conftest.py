@@ -123,10 +123,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def composed_line(verb: str, *words: str, flags: Sequence[str] = ()) -> Any:
     """Return the composed settings of a command line, without Hydra's part."""
-    from lmtool.cli.arguments import split_line
-    from lmtool.cli.running import compose_request
-    from lmtool.cli.words import parse_request
-    from lmtool.config.compose import verb_settings
+    from lmtool.config.composition import verb_settings
+    from lmtool.requests.arguments import split_line
+    from lmtool.requests.compose import compose_request
+    from lmtool.requests.words import parse_request
 
     return verb_settings(compose_request(parse_request(split_line([verb, *flags, *words])))[1])
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lmtool.commands import _train_neural
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["lmtool.cli.sweeping", "lmtool.commands._train_neural", "pytest"])
+SERVER.set_forkserver_preload(["lmtool.cli.run_line", "lmtool.commands._train_neural", "pytest"])
 
 
 class End(NamedTuple):

@@ -12,8 +12,8 @@ import pytest
 from lmtool.commands import verbs
 from tests.conftest import ROOT
 
-# For each part of the package, what of lmtool it may import, within functions too; api, cli, harness, kenlm and srilm
-# may import everything.
+# For each part of the package, what of lmtool it may import, within functions too; cli, harness, kenlm and srilm may
+# import everything.
 LEAVES = {"errors", "__version__", "system", "config"}
 BELOW_MODELS = LEAVES | {"data", "trees", "language_model"}
 MAY_IMPORT = {
@@ -40,8 +40,11 @@ MAY_IMPORT = {
     "commands": BELOW_MODELS
     | {"evaluation", "mixtures", "neural", "ngram", "plots", "report", "results", "runs", "session", "sweeps"}
     | {"text_model", "training"},
+    "requests": LEAVES | {"commands", "results", "runs", "session", "sweeps"},
+    "api": BELOW_MODELS
+    | {"commands", "evaluation", "ngram", "plots", "requests", "results", "runs", "session", "sweeps", "text_model"},
 }
-HYDRA_USERS = {"api", "cli", "config", "commands", "sweeps", "session"}
+HYDRA_USERS = {"cli", "commands", "config", "requests", "session", "sweeps"}
 FILES = sorted((ROOT / "lmtool").rglob("*.py"))
 
 

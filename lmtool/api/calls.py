@@ -24,7 +24,7 @@ from lmtool.api.running import (
 from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
 from lmtool.commands.surprisal import Surprisals
-from lmtool.config.compose import hydra_state
+from lmtool.config.composition import hydra_state
 from lmtool.config.grammar import escape_interpolation, to_hydra_text
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
 from lmtool.config.request import OUT, Request, to_plain_value
@@ -162,7 +162,7 @@ def tree(
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
-) -> _tree.Result:
+) -> _tree.TreeResult:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
     tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
@@ -172,7 +172,7 @@ def tree(
     >>> round(lmtool.tree("huffman", corpus).analysis.weighted_mean_depth, 3)
     2.375
     """
-    return run_verb(_tree.Result, "tree", {"tree": tree, "data": data, **settings}, out, progress)
+    return run_verb(_tree.TreeResult, "tree", {"tree": tree, "data": data, **settings}, out, progress)
 
 
 def sweep(
@@ -196,7 +196,7 @@ def sweep(
     >>> [row["model.order"] for row in table.rows], table.best["model.order"]
     ([2, 1], 2)
     """
-    from lmtool.cli.sweeping import run_sweep
+    from lmtool.requests.run_sweep import run_sweep
     from lmtool.sweeps.result_table import common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):

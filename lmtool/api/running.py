@@ -14,8 +14,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lmtool.cli.running import compose_request, run_composed_command
-from lmtool.cli.words import RESUME, resume_training_request
 from lmtool.commands import bare_setting, settings_of, verb_setting_types
 from lmtool.config.options import folder_in_use
 from lmtool.config.request import OUT, Request
@@ -23,6 +21,9 @@ from lmtool.config.rules import require, require_flags, require_path
 from lmtool.config.settings import data_settings
 from lmtool.config.types import SettingType
 from lmtool.errors import UserError, translate_path_errors
+from lmtool.requests.compose import compose_request
+from lmtool.requests.run import run_composed_command
+from lmtool.requests.words import RESUME, resume_training_request
 from lmtool.results.runs import MixedRun, RunResult, TrainedRun
 from lmtool.session import IfRunExists, Session, on_terminal
 from lmtool.system.files import make_folder

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lmtool.cli import help_pages
-from lmtool.cli.arguments import split_line
 from lmtool.commands import verbs
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, escape_controls, translate_path_errors
+from lmtool.requests.arguments import split_line
 from lmtool.system.process import StopRequest, preserve_interrupts
 from lmtool.system.terminal import discard_output, write_out
 
@@ -84,6 +84,6 @@ def _dispatch(words: list[str]) -> int:
         if line.verb == "help" or "--help" in line.flags:
             print(escape_controls(help_pages.overview() if line.verb == "help" else help_pages.verb_page(line)))
             return 0
-        from lmtool.cli.sweeping import run_line
+        from lmtool.cli.run_line import run_line
 
         return run_line(line)

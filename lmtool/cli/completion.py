@@ -14,14 +14,14 @@ import sys
 from contextlib import suppress
 
 from lmtool.cli import help_pages
-from lmtool.cli.arguments import USUAL_FLAGS, CommandLine, split_line
-from lmtool.cli.help_pages import PLUGINS, chosen_groups, line_types
+from lmtool.cli.help_pages import chosen_groups, line_types
 from lmtool.commands import bare_setting, verbs
-from lmtool.config.options import EXPERIMENT, GROUP_SETTINGS, conf_dir, folder_in_use, yaml_files
+from lmtool.config.options import EXPERIMENT, GROUP_SETTINGS, PLUGINS, conf_dir, folder_in_use, yaml_files
 from lmtool.config.request import HYDRA_TEXTS, OUT
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read_option, read_yaml
 from lmtool.errors import UserError
+from lmtool.requests.arguments import USUAL_FLAGS, CommandLine, split_line
 
 SCRIPTS = {
     "bash": """_lmtool() {

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmtool import __version__
-from lmtool.cli.arguments import CommandLine
 from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
 from lmtool.config.yaml_files import Setting, choose_options, read_opening, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
+from lmtool.requests.arguments import CommandLine
 from lmtool.system.process import processor
 from lmtool.system.terminal import nearest
 
@@ -25,12 +25,6 @@ SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
     "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR resumes a sweep.",
 )
-
-# Options of Hydra's plugins, each with lmtool's extra that installs it.
-PLUGINS: dict[str, dict[str, str | None]] = {
-    "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},
-    "hydra/sweeper": {"basic": None, "optuna": "optuna"},
-}
 
 
 def chosen_groups(line: CommandLine) -> dict[str, str]:

@@ -56,7 +56,7 @@ def top_level_keys(verb: str) -> set[str]:
 
 def settings_for(verb: str, **arguments: Any) -> Any:
     """Return the settings of a verb that lmtool itself runs: the values of its YAML file, but for these arguments."""
-    from lmtool.config.compose import Composition, verb_settings
+    from lmtool.config.composition import Composition, verb_settings
     from lmtool.config.request import Request
     from lmtool.config.settings import build_settings
 

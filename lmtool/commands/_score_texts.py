@@ -21,8 +21,8 @@ from lmtool.config.data import Normalize
 from lmtool.config.rules import format_value
 from lmtool.data.choose_vocabulary import piece_writer
 from lmtool.data.faults import STOP
-from lmtool.data.readers import PARQUET, form_of
-from lmtool.data.table_writer import Part, require_table, table_form, write_pieces, write_table
+from lmtool.data.readers import PARQUET, format_of_name
+from lmtool.data.table_writer import Part, require_table, table_format, write_pieces, write_table
 from lmtool.data.text_files import file_stamp, file_stamps, text_file, text_files
 from lmtool.data.text_form import normalize_texts
 from lmtool.data.text_records import STANDARD, RecordBlock, record_blocks, require_separate, require_writable
@@ -48,7 +48,7 @@ ScoredBlock = tuple[RecordBlock | None, Rows, list[str | None]]  # with the erro
 
 def carries(settings: ScoreConfig) -> bool:
     """Return whether the table has fields of the records."""
-    return settings.columns is not None or table_form(str(settings.to), _of_standard(settings)) == ".jsonl"
+    return settings.columns is not None or table_format(str(settings.to), _standard_format(settings)) == ".jsonl"
 
 
 def needs_all_scores(settings: ScoreConfig) -> bool:
@@ -64,7 +64,7 @@ def taken_names(settings: ScoreConfig) -> list[str]:
     return names if whole or settings.filter_scores else []
 
 
-def _of_standard(settings: ScoreConfig) -> str:
+def _standard_format(settings: ScoreConfig) -> str:
     return ".tsv" if settings.column is None else ".jsonl"
 
 
@@ -81,7 +81,7 @@ def _columns(settings: ScoreConfig, rows: Rows, **others: list[str | None] | Non
 def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
     """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if settings.to is not None:
-        require_table(settings.to, _of_standard(settings), bom=settings.bom)
+        require_table(settings.to, _standard_format(settings), bom=settings.bom)
         taken = set(_columns(settings, _no_rows(settings), bucket=[], error=[]))
         for name in settings.columns or ():
             if name in taken:
@@ -97,7 +97,8 @@ def require_outputs(settings: ScoreConfig, names: list[str]) -> None:
             )
     if settings.filter is not None:
         require_writable(names, settings.column, settings.filter)
-        if settings.filter_scores and table_form(settings.filter, _of_standard(settings)) not in (".jsonl", PARQUET):
+        filter_format = table_format(settings.filter, _standard_format(settings))
+        if settings.filter_scores and filter_format not in (".jsonl", PARQUET):
             raise UserError(
                 f"filter={settings.filter}: filter_scores=true needs a file that ends in .jsonl or .parquet"
             )
@@ -128,7 +129,7 @@ def write_filtered(
 
     if settings.filter_scores:
         records = ((block.fields(), _columns(settings, rows)) for block, rows in passing())
-        write_table(_columns(settings, _no_rows(settings)), name, records, of_standard=".jsonl")
+        write_table(_columns(settings, _no_rows(settings)), name, records, standard_format=".jsonl")
     else:
         pieces = (block.content if block.rows is None else block.rows for block, _ in passing())
         write_pieces(pieces, name, "the files have different columns: score them separately")
@@ -168,7 +169,7 @@ def write_scores(
         name,
         parts(),
         names=settings.columns or (),
-        of_standard=_of_standard(settings),
+        standard_format=_standard_format(settings),
         decimals={settings.prefix + column: decimals for column, decimals in DECIMALS.items()},
         bom=settings.bom,
     )
@@ -211,7 +212,7 @@ def load_scorer(settings: ScoreConfig, names: list[str], session: Session) -> tu
     if settings.target is not None:
         session.note("tokens are words and pairs of words; the text is read twice, first for the counts of its n-grams")
         target = text_files(settings.target, "target")
-        files = [(name, settings.column if form_of(name) else None) for name in target]
+        files = [(name, settings.column if format_of_name(name) else None) for name in target]
         both = files, [(name, settings.column) for name in names]
         passed = settings.on_error != STOP
         blocks = (

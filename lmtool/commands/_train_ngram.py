@@ -120,7 +120,7 @@ def _estimate(
     if tuning_split is not None:
         tuning = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
     fit = tuning_split is None
-    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+    table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
     if settings.prune_to is not None or settings.prune_entropy is not None:
         table = _prune(settings, table, units.corpus.vocabulary.eos, counts, smoother, storage, session)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
-from lmtool.results.base import Result as BaseResult
+from lmtool.results.base import Result
 from lmtool.session import Session
 from lmtool.system.terminal import Cell
 
@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class CheckResult(Result):
     """The result of `check`: a row per property of the text. command: a command that trains on it. remarks: what to do
     about what was found.
     """
@@ -46,7 +46,7 @@ class Result(BaseResult):
     properties: list[Row]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> CheckResult:
     """Read a text once, and print its properties, remarks on them, and a command with the settings that fit it.
 
     >>> from pathlib import Path
@@ -73,7 +73,7 @@ def run(settings: Settings, session: Session) -> Result:
     column = [f"data.column={settings.column}"] if settings.column else []
     words = ["data=text", f"data.train={settings.text}", *column, "data.split.valid=0.05", *fitting]
     command = f"lmtool train model=ngram {' '.join(dict.fromkeys(words))}"
-    result = Result(settings.text, command, remarks, rows)
+    result = CheckResult(settings.text, command, remarks, rows)
     session.finish(result, "\n".join([result.table_text(), *(f"- {remark}" for remark in remarks), f"\n{command}"]))
     return result
 

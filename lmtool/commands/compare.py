@@ -26,7 +26,7 @@ class Settings(MembersConfig, ResamplingConfig):
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class CompareResult(base.Result):
     """The result of `compare`: one row per model, the first one without tests.
 
     split, tokens: name of the scored text and its number of tokens. unit, units: the unit that is resampled, and the
@@ -48,7 +48,7 @@ class Result(base.Result):
         return header, [[row.label, *line[1:]] for row, line in zip(self.members, lines, strict=True)]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> CompareResult:
     """Compare models that scored the same tokens with the first of them.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -87,7 +87,7 @@ def run(settings: Settings, session: Session) -> Result:
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
     resampled = f"{names}: {tokens.count:,} tokens{within}; {drawn}"
     about_text = rows[0].split, tokens.count, unit, units
-    result = Result(*about_text, settings.resamples, rows, resampled)
+    result = CompareResult(*about_text, settings.resamples, rows, resampled)
     header, lines = result._table()
     keys = list(base.as_json(rows[0]))[: len(header)]
     texts = {"csv": csv_text([keys, *lines]), "md": f"{result.to_markdown()}\n", "tex": f"{result.to_latex()}\n"}

@@ -27,19 +27,20 @@ def run(settings: Settings, session: Session) -> Written:
     from lmtool.runs.run import Run, run_folder
 
     to = settings.to
-    form = None if to is None else format_of(to)
-    if form not in (None, *OF_MODELS, *OF_COUNTS):
-        raise UserError(f"to={settings.to}: use lmtool export for {form}; convert writes ARPA, G.fst.txt and counts")
-    if form in OF_COUNTS and (settings.runs or settings.arpa or settings.changes()):
+    format_name = None if to is None else format_of(to)
+    if format_name not in (None, *OF_MODELS, *OF_COUNTS):
+        remedy = f"use lmtool export for {format_name}; convert writes ARPA, G.fst.txt and counts"
+        raise UserError(f"to={settings.to}: {remedy}")
+    if format_name in OF_COUNTS and (settings.runs or settings.arpa or settings.changes()):
         raise UserError(f"to={settings.to}: counts are those of run=PATH, none of which is changed; use to=FILE.arpa")
     table = settings.symbol_table
-    require(table is None or form == FST, "symbol_table", table, "null unless to=G.fst.txt")
-    if form is None:
+    require(table is None or format_name == FST, "symbol_table", table, "null unless to=G.fst.txt")
+    if format_name is None:
         session.require_new()
     if settings.runs is not None:
         return mix_ngrams(settings, settings.runs, session)
     if settings.arpa is not None:
-        if form is None:
+        if format_name is None:
             return read_into_run(settings, settings.arpa, session)
         return write_smaller(settings, arpa_model(settings.arpa), session)
     if to is None and not settings.changes():
@@ -49,10 +50,10 @@ def run(settings: Settings, session: Session) -> Written:
             "out=)"
         )
     source = Run.open(run_folder(settings.run))
-    if to is None or form is None:
+    if to is None or format_name is None:
         return smaller_run(settings, source, session)
-    if form != FST and not settings.changes():
-        about, _ = write_count_based(source, settings.store_dir, Path(to), form, session)
+    if format_name != FST and not settings.changes():
+        about, _ = write_count_based(source, settings.store_dir, Path(to), format_name, session)
         return written(to, about, session)
     refusal = f"{source.folder} is not an n-gram model: only these have an ARPA form"
     return write_smaller(settings, load_ngram_model(source, None, refusal), session)

@@ -32,7 +32,7 @@ class Settings(VerbConfig):
 
 
 def run(settings: Settings, session: Session) -> results.TrainedRun:
-    """Distil a model into the n-grams of another one, and score valid.
+    """Distill a model into the n-grams of another one, and score valid.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
     >>> net = lmtool.train("nplm", corpus, training={"epochs": 1})

@@ -25,7 +25,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(Written):
+class ExportResult(Written):
     """The result of `export`. words, dimensions: number of word vectors and of their dimensions. ngrams: number of
     n-grams of an ARPA file or of counts, by order. parameters: number of weights.
     """
@@ -39,7 +39,7 @@ class Result(Written):
     parameters: int | None = None
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> ExportResult:
     """Write a run's model in the format that the file's suffix names.
 
     >>> from pathlib import Path
@@ -57,25 +57,26 @@ def run(settings: Settings, session: Session) -> Result:
         from lmtool.commands._card import write_card
 
         card = write_card(Run.open(folder), "hub:OWNER/NAME", settings.license, settings.language)
-        result = Result(card, "model card", folder, card, "card")
+        result = ExportResult(card, "model card", folder, card, "card")
         session.finish(result, "", card)
         return result
-    form = _formats.format_of(settings.to)
-    if settings.what != "auto" and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={settings.what}: {form} takes the whole model; remove what=, or set to=FILE.txt")
-    if settings.dtype != "float32" and form != "safetensors":
-        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {form} has a fixed format")
-    if form in _formats.OF_MODELS + _formats.OF_COUNTS:
-        about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, form, session)
+    format_name = _formats.format_of(settings.to)
+    if settings.what != "auto" and format_name not in ("word2vec text", "word2vec binary"):
+        raise UserError(f"what={settings.what}: {format_name} takes the whole model; remove what=, or set to=FILE.txt")
+    if settings.dtype != "float32" and format_name != "safetensors":
+        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {format_name} has a fixed format")
+    if format_name in _formats.OF_MODELS + _formats.OF_COUNTS:
+        about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, format_name, session)
     else:
         from lmtool.runs.load import load
 
         loaded = load(folder, "cpu")
-        if form == "safetensors":
+        if format_name == "safetensors":
             about, sizes = _formats.write_weights(loaded, folder, to, BITS[settings.dtype])
         else:
             which = "embeddings" if settings.what == "auto" else settings.what
-            about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=form == "word2vec binary")
-    result = Result(to, about, folder, to, form, **sizes)
+            binary = format_name == "word2vec binary"
+            about, sizes = _formats.write_word_vectors(loaded, to, which, session, binary=binary)
+    result = ExportResult(to, about, folder, to, format_name, **sizes)
     session.finish(result, f"wrote {to}: {about}")
     return result

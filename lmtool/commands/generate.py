@@ -23,7 +23,7 @@ class Settings(ModelUserConfig, Sampling):
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class GenerateResult(base.Result):
     """The result of `generate`: texts, sampled from a run with a seed."""
 
     title = "run {0.run}, seed={0.seed}"
@@ -39,7 +39,7 @@ class Result(base.Result):
         return ["text"], [[text] for text in self.texts]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> GenerateResult:
     """Sample texts from the model of a run, and print them.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -62,7 +62,7 @@ def run(settings: Settings, session: Session) -> Result:
         sentence_start=settings.sentence_start,
         oov=settings.oov.value,
     )
-    result = Result(model.name, seed, texts)
+    result = GenerateResult(model.name, seed, texts)
     session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
     session.save_result(result)

@@ -44,7 +44,7 @@ class Near:
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class NeighborsResult(base.Result):
     """The result of `neighbors`: a row for each neighbor of each word, the nearest first. run: the run folder. of: the
     kind of vectors. by: the similarity, cosine or dot.
     """
@@ -71,7 +71,7 @@ class Result(base.Result):
         return text_table(header, [[visible(str(word)), k, visible(str(near)), by] for word, k, near, by in rows])
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> NeighborsResult:
     """Print the nearest neighbors of each word, by the vectors of a neural run.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -88,6 +88,6 @@ def run(settings: Settings, session: Session) -> Result:
     for word in settings.words:
         near = loaded.neighbors(word, settings.top, by=by, of=settings.of)
         found[word] = Near(word, [Neighbor(other, **{by: value}) for other, value in near])
-    result = Result(str(folder), settings.of, by, [*found.values()])
+    result = NeighborsResult(str(folder), settings.of, by, [*found.values()])
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

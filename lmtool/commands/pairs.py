@@ -48,7 +48,7 @@ class Accuracy:
 
 
 @dataclass(repr=False)
-class Result(TableResult):
+class PairsResult(TableResult):
     """The result of `pairs`: a row per group of pairs; the first row is overall. pairs: number of pairs."""
 
     text: str
@@ -75,7 +75,7 @@ class Result(TableResult):
         return text_table([*self.header[:3], *(name for run in self.runs for name in (run.run, "+-"))], shown)
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> PairsResult:
     """Score the sentences of all pairs with each run, and write the table of accuracies.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -87,7 +87,7 @@ def run(settings: Settings, session: Session) -> Result:
     """
     from lmtool.data.faults import SKIP, Faults
     from lmtool.data.oov import text_warning
-    from lmtool.data.readers import JSON_LINES, form_of
+    from lmtool.data.readers import JSON_LINES, format_of_name
     from lmtool.data.table_writer import require_table, write_table
     from lmtool.data.text_records import require_separate
     from lmtool.evaluation.minimal_pairs import accuracies, group_pairs, outcomes, pair_files, read_pairs
@@ -95,7 +95,7 @@ def run(settings: Settings, session: Session) -> Result:
 
     if settings.to is not None:
         require_table(settings.to, bom=settings.bom)
-    if settings.items is not None and form_of(settings.items) not in JSON_LINES:
+    if settings.items is not None and format_of_name(settings.items) not in JSON_LINES:
         raise UserError(f"items={settings.items}: name a file that ends in .jsonl, also .jsonl.gz, .xz, .bz2, .zst")
     models = list(load_each(settings))  # all of them before anything is scored, so that a wrong path is found at once
     files = pair_files(settings.text, progress=session.progress)
@@ -129,7 +129,7 @@ def run(settings: Settings, session: Session) -> Result:
         session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
     about = settings.text, settings.criterion, len(pairs), runs
-    result = Result(*about, header=list(columns), table=table)
+    result = PairsResult(*about, header=list(columns), table=table)
     if settings.to is not None:
         write_table({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:

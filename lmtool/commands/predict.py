@@ -56,7 +56,7 @@ class Context:
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class PredictResult(base.Result):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts."""
 
     title = "run {0.run}"
@@ -82,7 +82,7 @@ class Result(base.Result):
         return f"{words}\n\n{_paths_text(self.codes)}" if self.codes else words
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> PredictResult:
     """Print the most probable words after a text, or after each line of standard input.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -101,7 +101,7 @@ def run(settings: Settings, session: Session) -> Result:
         texts = _input_lines('lmtool predict "the cat sat on"', by_line=settings.flush == "line")
     model = load_named(settings.run, settings.arpa, settings.device)
     session.say(f"run {model.name}")
-    result = Result(model.name, [])
+    result = PredictResult(model.name, [])
     for number, text in enumerate(texts, start=1):
         try:
             start, oov = settings.sentence_start, settings.oov.value
@@ -115,7 +115,7 @@ def run(settings: Settings, session: Session) -> Result:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
         found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
-        session.say(Result(model.name, [found]).table_text())
+        session.say(PredictResult(model.name, [found]).table_text())
         if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
             save_png(tree_figure(_drawn(codes)), picture)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.verbs import VerbConfig
-from lmtool.results.base import Result as BaseResult
+from lmtool.results.base import Result
 from lmtool.session import Session
 from lmtool.system.terminal import text_table
 
@@ -23,7 +23,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class PreprocessResult(Result):
     """The content of result.json; the command returns the Corpus. splits: for each split, what was printed."""
 
     store: Path
@@ -52,6 +52,6 @@ def run(settings: Settings, session: Session) -> Corpus:
     session.note(*prepared.notes)
     corpus = Corpus(prepared)
     session.warn(*text_warnings(corpus))
-    result = Result(prepared.path, prepared.created, prepared.rows)
+    result = PreprocessResult(prepared.path, prepared.created, prepared.rows)
     session.finish(result, result.heading())
     return corpus

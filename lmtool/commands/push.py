@@ -24,14 +24,14 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(Written):
+class PushResult(Written):
     """The result of `push`. to: the run's name on the Hub."""
 
     run: Path
     to: str
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> PushResult:
     """Upload a run, with its card, which is written unless the folder has one.
 
     >>> lmtool.push("runs/mine", to="me/mine")  # doctest: +SKIP
@@ -47,6 +47,6 @@ def run(settings: Settings, session: Session) -> Result:
         session.note(f"wrote {write_card(finished, settings.to)}: add a license and what others should know")
     name = upload(finished, settings.to, private=settings.private)
     about = f"on the Hub; load it by lmtool.load('hub:{name}'), or as run=hub:{name}"
-    result = Result(Path(f"hub:{name}"), about, finished.folder, f"hub:{name}")
+    result = PushResult(Path(f"hub:{name}"), about, finished.folder, f"hub:{name}")
     session.finish(result, f"{finished.folder} is {about}")
     return result

@@ -46,7 +46,7 @@ class Settings(ResamplingConfig):
 
 
 @dataclass(repr=False)
-class Result(Written):
+class ReportResult(Written):
     """The result of `report`. page, pictures: names of the written files. paths: the folders that are shown.
     unfinished: the folders that are left out because their runs are not finished.
     """
@@ -57,7 +57,7 @@ class Result(Written):
     unfinished: list[Path]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> ReportResult:
     """Write report.html, a page without references to other files, and its pictures as PNG.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -93,7 +93,7 @@ def run(settings: Settings, session: Session) -> Result:
         count = sum(isinstance(part, Picture) for part in section.parts)
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
     about = f"{size_text(len(html.encode()))}; its pictures as PNG beside it"
-    result = Result(out / PAGE, about, PAGE, list(pictures), [source.folder for source in folders], unfinished)
+    result = ReportResult(out / PAGE, about, PAGE, list(pictures), [source.folder for source in folders], unfinished)
     session.finish(result, f"{result.path}, {about}")
     return result
 

@@ -33,7 +33,7 @@ class Settings(ModelUserConfig):
 
 
 @dataclass(repr=False)
-class Result(Figures):
+class RescoreResult(Figures):
     """The result of `rescore`: reordered n-best lists.
 
     nbest: the file of lists.
@@ -63,7 +63,7 @@ class Result(Figures):
     reference_words: int | None = None
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> RescoreResult:
     """Score the hypotheses of n-best lists, choose the weight, and write the lists with the best hypothesis first.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -123,7 +123,7 @@ def run(settings: Settings, session: Session) -> Result:
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
     files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
     about = loaded.name, settings.nbest, seconds, len(lists.lists), len(lists.texts), weight, list(files), tuned
-    rescored = Result(*about, None if given is None else penalty, **rates)
+    rescored = RescoreResult(*about, None if given is None else penalty, **rates)
     session.finish(rescored, f"{rescored.heading()}\n{rescored.table_text()}")
     if tuned:
         used = f"weight={weight:.6g}" + ("" if given is None else f" word_penalty={penalty:.6g}")

@@ -162,7 +162,7 @@ def _score_parts(
 ) -> Iterator[Part]:
     """Score each part of a text, add it to `scored`, and yield its part of the table."""
     from lmtool.data.readers import TABLES
-    from lmtool.data.table_writer import table_form
+    from lmtool.data.table_writer import table_format
     from lmtool.evaluation.surprisal import score_words
     from lmtool.evaluation.text_scores import ScoringModel
 
@@ -192,7 +192,7 @@ def _score_parts(
             scored.columns.setdefault(key, []).extend(values)
         scored.sentences += len(rows.starts) - 1
         scored.items = len(rows.item_starts) - 1
-        yield None, columns | (rows.cells if table_form(str(settings.to)) in TABLES else {})
+        yield None, columns | (rows.cells if table_format(str(settings.to)) in TABLES else {})
 
 
 def _mean_surprisal(name: str, scores: list[WordScores], nats: float) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class TreeResult(base.Result):
     """The result of `tree`: a tree over a vocabulary.
 
     analysis: its depths, in decisions.
@@ -70,7 +70,7 @@ class Result(base.Result):
         )
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> TreeResult:
     """Build the configured tree, or read the tree of a run, and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
@@ -98,7 +98,7 @@ def run(settings: Settings, session: Session) -> Result:
     analysis = analyze(tree, counts)
     top = top_of(tree, labels, counts, settings.levels)
     words_shown = path_rows(tree, labels, counts, shown)
-    built = Result(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
+    built = TreeResult(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
     if session.keeps_output and can_plot():
         save_png(tree_figure(top), out / "tree.png")
     if settings.to is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lmtool.config.data import WordRule
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.results.base import Result as BaseResult
+from lmtool.results.base import Result
 from lmtool.session import Session
 
 AROUND = 4  # number of words shown before and after
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(repr=False)
-class Result(BaseResult):
+class UnlikelyResult(Result):
     """The result of `unlikely`: a row per word, the least likely word first. run: the run or ARPA file."""
 
     title = "words of {0.text} that {0.run} predicts least"
@@ -46,7 +46,7 @@ class Result(BaseResult):
     words: list[Row]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> UnlikelyResult:
     """Rank the words of a text by their surprisal per character, given the words before in the line.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -81,6 +81,6 @@ def run(settings: Settings, session: Session) -> Result:
         line = int(rows.columns["sentence"][at])
         figures = float(bits[at]), float(per_character[at]), bool(scores.oov[at])
         found.append(Row(len(found) + 1, line, visible(rows.words[at]), *figures, context))
-    result = Result(model.name, settings.text, found)
+    result = UnlikelyResult(model.name, settings.text, found)
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class VerifyResult(base.Result):
     """The result of `verify`: a row for each file. paths: the paths that were given."""
 
     paths: list[str] = field(metadata=base.UNSAVED)
@@ -52,7 +52,7 @@ class Result(base.Result):
         return base.table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> VerifyResult:
     """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
@@ -66,7 +66,7 @@ def run(settings: Settings, session: Session) -> Result:
     files = [Row(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
-    result = Result([*map(str, paths)], files)
+    result = VerifyResult([*map(str, paths)], files)
     session.finish(result, result.table_text())
     if any(file.condition == "unverified" for file in files):
         session.note("unverified: without checksums; make the files again to add them")

@@ -52,6 +52,11 @@ GROUP_MODULES: dict[str, tuple[str, ...]] = {
 }
 GROUP_SETTINGS = {"tracker": "training.trackers", "segmenter": "data.segmenter"}  # settings that name options
 EXPERIMENT = "experiment"  # the group of complete settings, +experiment=NAME
+# Options of Hydra's plugins, each with lmtool's extra that installs it.
+PLUGINS: dict[str, dict[str, str | None]] = {
+    "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},
+    "hydra/sweeper": {"basic": None, "optuna": "optuna"},
+}
 
 
 @dataclass(frozen=True, slots=True)

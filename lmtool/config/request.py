@@ -27,7 +27,7 @@ DICTIONARIES = {"data.train", "data.downloads", "data.segmenter", "smoother.sour
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for; `lmtool.config.compose` makes the settings of it.
+    """What is asked for; `lmtool.config.composition` makes the settings of it.
 
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,

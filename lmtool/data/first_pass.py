@@ -114,7 +114,7 @@ def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitS
         raise UserError(f"data.segmenter={data.segmenter.kind}: {remedy}")
     for name, blocks in source.splits.items():
         handle = files.enter_context(_open_temporary(store, name))
-        written = 0
+        position = 0
         sources = source.sources if name == "train" else {}
         for part, read in (sources or {name: blocks}).items():
             for block in read_ahead(read()):
@@ -126,9 +126,9 @@ def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitS
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))
-                written += len(ids)
+                position += len(ids)
             if sources:
-                ends[part] = written
+                ends[part] = position
         splits[name] = _map_ids(handle)
         spaces[name] = tokenizer.inserted_spaces - sum(spaces.values())
     if source.parts is not None:

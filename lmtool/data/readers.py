@@ -69,7 +69,7 @@ def read_blocks(
                     if column is None:
                         yield from checked_blocks(handle, called, faults)
                         continue
-                    if form_of(called) == PARQUET:
+                    if format_of_name(called) == PARQUET:
                         documents = parquet_texts(handle, called, column, setting, faults)
                     else:
                         documents = json_texts(whole_lines(handle, called, faults), called, column, setting, faults)
@@ -85,10 +85,10 @@ def name_of(handle: IO[bytes], name: str) -> str:
 
 def require_column(name: str, column: str | None, setting: str, *, tables: bool = False) -> None:
     """Raise UserError if, by its name, a file is a table and may not be, or has documents and no column is set."""
-    if form_of(name, TABLES) is not None and not tables:
+    if format_of_name(name, TABLES) is not None and not tables:
         remedy = f"write its text to a .txt file, a line each, or its rows as JSON Lines, whose column {setting} names"
         raise UserError(f"{name} is a table, not lines of text: {remedy}")
-    if column is None and form_of(name) is not None:
+    if column is None and format_of_name(name) is not None:
         raise UserError(f"{name} holds documents, not lines of text: name the column of their text by {setting}")
 
 
@@ -220,12 +220,12 @@ def read_text(name: str) -> str:
     return b"".join(read_blocks(name, tables=True)).decode("utf-8").replace("\r\n", "\n")
 
 
-def form_of(name: str, forms: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str | None:
-    """Return the format of a file (or `PATH::MEMBER`) by its name, if it is one of `forms`; None for others."""
+def format_of_name(name: str, suffixes: tuple[str, ...] = (*JSON_LINES, PARQUET)) -> str | None:
+    """Return the format of a file (or `PATH::MEMBER`) by its name, if it is one of `suffixes`; None for others."""
     path = PurePosixPath(name)
     if path.suffix in PACKED:
         path = path.with_suffix("")
-    return path.suffix if path.suffix in forms else None
+    return path.suffix if path.suffix in suffixes else None
 
 
 def batches_of(texts: Iterable[T], size: int, length: Callable[[Any], int] = len) -> Iterator[list[T]]:

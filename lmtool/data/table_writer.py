@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, form_of
+from lmtool.data.readers import JSON_LINES, PARQUET, TABLES, format_of_name
 from lmtool.data.text_records import STANDARD
 from lmtool.data.word_table import join_words, text_lines
 from lmtool.errors import UserError, first_line
@@ -27,24 +27,24 @@ DECIMALS = 4  # number of decimals of float64 arrays in text
 CHANGED = "a column changes its type: write .jsonl"
 
 
-def table_form(name: str, of_standard: str = ".tsv") -> str | None:
+def table_format(name: str, standard_format: str = ".tsv") -> str | None:
     """Return the format of a table by its file's name: .tsv, .csv, .jsonl or .parquet; None for other names.
 
-    of_standard: the format of standard output.
+    standard_format: the format of standard output.
     """
-    form = of_standard if name == STANDARD else form_of(name, (*TABLES, *JSON_LINES, PARQUET))
-    if form == PARQUET and not name.endswith(PARQUET):  # a Parquet file is not packed
+    format_name = standard_format if name == STANDARD else format_of_name(name, (*TABLES, *JSON_LINES, PARQUET))
+    if format_name == PARQUET and not name.endswith(PARQUET):  # a Parquet file is not packed
         return None
-    return ".jsonl" if form in JSON_LINES else form
+    return ".jsonl" if format_name in JSON_LINES else format_name
 
 
-def require_table(name: str, of_standard: str = ".tsv", *, bom: bool = False) -> None:
-    """Raise UserError unless table_form finds a format. bom: whether the table begins with a byte-order mark."""
-    form = table_form(name, of_standard)
-    if form is None:
+def require_table(name: str, standard_format: str = ".tsv", *, bom: bool = False) -> None:
+    """Raise UserError unless table_format finds a format. bom: whether the table begins with a byte-order mark."""
+    format_name = table_format(name, standard_format)
+    if format_name is None:
         rule = ".tsv, .csv or .jsonl, also .tsv.gz, .xz, .bz2, .zst; .parquet; - is standard output"
         raise UserError(f"to={name}: the suffix decides what is written: {rule}")
-    if bom and form not in TABLES:
+    if bom and format_name not in TABLES:
         raise UserError(f"bom=true: to={name} has no byte-order mark: only .csv and .tsv may begin with one")
 
 
@@ -54,7 +54,7 @@ def write_table(
     parts: Iterable[Part] = (),
     *,
     names: Sequence[str] = (),
-    of_standard: str = ".tsv",
+    standard_format: str = ".tsv",
     decimals: Mapping[str, int] | None = None,
     bom: bool = False,
 ) -> None:
@@ -63,20 +63,20 @@ def write_table(
     columns: the first rows; they may be empty.
     parts: more rows with the same columns.
     names: names of the fields that precede the columns; JSON Lines and Parquet have all fields of a part.
-    of_standard: as in table_form.
+    standard_format: as in table_format.
     decimals: number of decimals of arrays in text, if not DECIMALS; integers have none.
     bom: as in require_table.
     """
-    form = table_form(name, of_standard)
+    format_name = table_format(name, standard_format)
     every = chain([(None, columns)], parts)
     rows = ((fields, part) for fields, part in every if len(next(iter(part.values()))))  # a record may have no fields
-    if form == PARQUET:
+    if format_name == PARQUET:
         write_pieces(_arrow_tables(rows, columns, name, names), name, CHANGED)
-    elif form == ".jsonl":
+    elif format_name == ".jsonl":
         write_pieces((_json_lines(_records(part, name), part[1]) for part in rows), name)
     else:
-        header = _joined([[key] for key in (*names, *columns)], form).encode("utf-8-sig" if bom else "utf-8")
-        lines = (_text_lines(_records(part, name), part[1], names, decimals or {}, form) for part in rows)
+        header = _joined([[key] for key in (*names, *columns)], format_name).encode("utf-8-sig" if bom else "utf-8")
+        lines = (_text_lines(_records(part, name), part[1], names, decimals or {}, format_name) for part in rows)
         write_pieces(chain([header], lines), name)
 
 
@@ -132,35 +132,39 @@ def _json_lines(records: list[dict[str, Any]], columns: Columns) -> bytes:
 
 
 def _text_lines(
-    records: list[dict[str, Any]], columns: Columns, names: Sequence[str], decimals: Mapping[str, int], form: str | None
+    records: list[dict[str, Any]],
+    columns: Columns,
+    names: Sequence[str],
+    decimals: Mapping[str, int],
+    format_name: str | None,
 ) -> bytes:
     """Return rows as lines of cells, separated by tabs or, for .csv, by commas."""
     numbers = {key: values for key, values in columns.items() if isinstance(values, np.ndarray)}
-    cells: list[Any] = [[_cell(record.get(name), form) for record in records] for name in names]
+    cells: list[Any] = [[_cell(record.get(name), format_name) for record in records] for name in names]
     if numbers:
         shown = [0 if values.dtype.kind == "i" else decimals.get(key, DECIMALS) for key, values in numbers.items()]
         none = np.empty((len(records), 0))
         stacked = np.stack([values.astype(np.float64) for values in numbers.values()], axis=1)
         lines = text_lines(stacked, none.astype(np.int64), none, shown, join_words([]))
-        if form != ".csv" and not names and len(numbers) == len(columns):
+        if format_name != ".csv" and not names and len(numbers) == len(columns):
             return lines
         each = lines.decode().splitlines()
-        cells += zip(*(line.split("\t") for line in each), strict=True) if form == ".csv" else [each]
-    cells += [[_cell(value, form) for value in values] for key, values in columns.items() if key not in numbers]
-    return _joined(cells, form).encode("utf-8", "backslashreplace")
+        cells += zip(*(line.split("\t") for line in each), strict=True) if format_name == ".csv" else [each]
+    cells += [[_cell(value, format_name) for value in values] for key, values in columns.items() if key not in numbers]
+    return _joined(cells, format_name).encode("utf-8", "backslashreplace")
 
 
-def _joined(cells: Sequence[Iterable[str]], form: str | None) -> str:
+def _joined(cells: Sequence[Iterable[str]], format_name: str | None) -> str:
     """Return columns of cells as lines."""
     rows = zip(*cells, strict=True)
-    if form != ".csv":
+    if format_name != ".csv":
         return "".join("\t".join(row) + "\n" for row in rows)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _cell(value: Any, form: str | None) -> str:
+def _cell(value: Any, format_name: str | None) -> str:
     """Return a value as a cell: nothing for None and nan, JSON for lists, objects and booleans; tabs and line ends are
     escaped unless quotes enclose them.
     """
@@ -168,7 +172,7 @@ def _cell(value: Any, form: str | None) -> str:
         return ""
     structured = isinstance(value, dict | list | bool)
     text = json.dumps(value, ensure_ascii=False, default=_text) if structured else _text(value)
-    return text if form == ".csv" else text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text if format_name == ".csv" else text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ from lmtool.data.readers import (
     PARQUET,
     batches_of,
     document_lines,
-    form_of,
+    format_of_name,
     name_of,
     read_errors,
     require_column,
@@ -172,7 +172,7 @@ def record_blocks(
             for handle in iter([standard_input(by_line=by_line)]) if name == STANDARD else open_files(path, member):
                 called = name_of(handle, file)
                 require_column(called, column, setting)
-                if column is not None and form_of(called) == PARQUET:
+                if column is not None and format_of_name(called) == PARQUET:
                     yield from _row_blocks(handle, called, column, others, setting)
                     continue
                 for block in whole_lines(handle, called, faults):
@@ -238,10 +238,10 @@ def require_separate(text: str, names: Iterable[str], **outputs: str | None) -> 
 
 def require_writable(names: list[str], column: str | None, to: str) -> None:
     """Raise UserError if the records of files cannot be written unchanged to a file of this name."""
-    kinds = {column is not None and form_of(name) == PARQUET for name in names}
+    kinds = {column is not None and format_of_name(name) == PARQUET for name in names}
     if len(kinds) > 1:
         raise UserError(f"filter={to}: Parquet and other files cannot be written to one file: score them separately")
-    if kinds != {form_of(to) == PARQUET}:
+    if kinds != {format_of_name(to) == PARQUET}:
         lines = "lines, which cannot be written to Parquet: name a text file"
         what = "rows of Parquet: name a file that ends in .parquet" if True in kinds else lines
         raise UserError(f"filter={to}: the texts are {what}")

@@ -223,15 +223,15 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
 
 def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
     """Return the white space and invisible characters within words, with numbers of words and an example; or ""."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     example, unusual = "", set(map(chr, space_table()))
     for word, count in words:
         for character in unusual.intersection(word):
-            found[character] += count
+            counts[character] += count
             example = example or word
-    if not found:
+    if not counts:
         return ""
-    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common())
+    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in counts.most_common())
     first = max(0, min(k for k, character in enumerate(example) if character in unusual) - BEFORE)
     shown = (f"<U+{ord(c):04X}>" if c in unusual else c for c in example[first : first + SHOWN])
     return f"{', '.join(named)}, e.g. {''.join(shown)}"

@@ -14,7 +14,7 @@ import numpy as np
 from lmtool.data.documents import decode_bytes
 from lmtool.data.faults import NULL, SKIP, STOP, STOP_AT_FAULTS, Faults
 from lmtool.data.printed_words import sentence_ends, split_sentences
-from lmtool.data.readers import TABLES, form_of, read_blocks
+from lmtool.data.readers import TABLES, format_of_name, read_blocks
 from lmtool.data.tables import cells_of
 from lmtool.data.text_records import record_blocks
 from lmtool.data.tokenizer import split_words
@@ -76,7 +76,7 @@ def read_word_rows(
     row, for a row with a different number of cells from the header, and for an item whose rows are not consecutive or
     are several conditions.
     """
-    tables = [name for name in files if word is not None or form_of(name) or form_of(name, TABLES)]
+    tables = [name for name in files if word is not None or format_of_name(name) or format_of_name(name, TABLES)]
     rules = word, item, sentence, sentences
     if not tables:
         faults.on_error = SKIP if faults.on_error == NULL else faults.on_error  # a line does not have a row
@@ -150,8 +150,8 @@ def rows_of_table(
     columns, cells = ({key: [col[k] for k in kept] for key, col in each.items()} for each in (columns, cells or {}))
     words = ["" if error else text for text, error in zip(columns[word or WORD], errors, strict=True)]
     keys = [key for key in [ITEM] if key in columns] if item is None else list(item)
-    given = None if sentences is not None else columns.get(sentence or SENTENCE)
-    for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, given or ())):
+    sentence_cells = None if sentences is not None else columns.get(sentence or SENTENCE)
+    for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, sentence_cells or ())):
         for row, value in enumerate(values, 1):
             if not isinstance(value, Hashable) or value in (None, "") or value != value:  # nan
                 remedy = f"give a text or a number, or name another {what}_column="
@@ -168,11 +168,11 @@ def rows_of_table(
             )
             remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=A,B"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
-        if given is None and sentences != "item":
+        if sentence_cells is None and sentences != "item":
             ends += sentence_ends(words[first:last])
             numbers += np.cumsum([1, *map(bool, ends[first : last - 1])]).tolist()
         else:
-            changes = _changes((items if given is None else given)[first:last])
+            changes = _changes((items if sentence_cells is None else sentence_cells)[first:last])
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
     starts = _changes(list(zip(items, numbers, strict=True)))
     position = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts)) + 1
@@ -274,7 +274,7 @@ def _lines(name: str, faults: Faults) -> Iterator[str]:
 
 def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[Any]], dict[str, list[str]]]:
     """Return the columns of a table and, for a text table, the same columns verbatim."""
-    if form_of(name) is not None:
+    if format_of_name(name) is not None:
         records: list[dict[str, Any]] = []
         passed = faults.on_error != STOP
         for block in record_blocks([name], word, setting="word_column", passed=passed):
@@ -293,7 +293,7 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
 
 def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[int], list[str | None]]:
     """Return which rows are kept, given the values in the column of words, and the fault of each kept row, if any."""
-    found: dict[int, str | None] = {}
+    errors: dict[int, str | None] = {}
     for row, value in enumerate(values):
         error = None
         if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
@@ -301,8 +301,8 @@ def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[in
             with faults:
                 raise RecordError(error)
         if error is None or faults.on_error == NULL:
-            found[row] = error
-    return list(found), list(found.values())
+            errors[row] = error
+    return list(errors), list(errors.values())
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:

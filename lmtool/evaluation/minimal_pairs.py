@@ -60,14 +60,14 @@ def read_pairs(
             with faults:
                 if block.fault:
                     raise RecordError(block.fault)
-                found = json_document(value, where, "text") if isinstance(value, bytes) else value
+                fields = json_document(value, where, "text") if isinstance(value, bytes) else value
                 for name in (GOOD, BAD):
-                    sentence = found.get(name) if isinstance(found, dict) else None
+                    sentence = fields.get(name) if isinstance(fields, dict) else None
                     if not isinstance(sentence, str) or not sentence.strip():
                         rule = f"each is an object with the sentences {GOOD} and {BAD}"
                         raise RecordError(f"{where}: {name!r} is missing, empty or not text: {rule}")
-                require_new_names(found, taken, where)
-                record = found
+                require_new_names(fields, taken, where)
+                record = fields
             if record is None:
                 continue
             paradigm = record.get(PARADIGM)

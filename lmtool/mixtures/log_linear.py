@@ -96,18 +96,18 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE
     Karush-Kuhn-Tucker conditions hold: a gradient of 0 for weights above 0, of at most 0 for weights of 0. A member
     whose weight is 0 at the optimum is left out with the zeros of its distributions, and the others are fitted again.
     """
-    kept, weights = np.arange(members), np.full(members, 1 / members)
+    members_left, weights = np.arange(members), np.full(members, 1 / members)
     done, reached, lost = 0, -np.inf, 0.0
     while True:
-        fit = _newton(chunks, kept, weights, tolerance, iterations - done)
+        fit = _newton(chunks, members_left, weights, tolerance, iterations - done)
         done += fit.iterations
         lost += max(reached - fit.value, 0.0)
         positive = fit.weights > 0
         if positive.all() or not positive.any() or fit.gap > tolerance:
             found = np.zeros(members)
-            found[kept] = fit.weights
+            found[members_left] = fit.weights
             return Fit(found, done, fit.gap + lost, fit.value)
-        kept, weights, reached = kept[positive], fit.weights[positive], fit.value
+        members_left, weights, reached = members_left[positive], fit.weights[positive], fit.value
 
 
 def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> Fit:

@@ -66,20 +66,21 @@ def require_ids(
     a tensor, whose device a tensor of ids must have. Raises ValueError for another shape, dtype or device, and on a CPU
     for ids out of range.
     """
-    given = ids
+    values = ids
     if not isinstance(ids, Tensor):
         array = as_array(f"{type(of).__name__}{argument}", ids)
         whole = np.issubdtype(array.dtype, np.integer)
-        given = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
-    if isinstance(given, Tensor) and (given.shape in shapes or any(fits(given.shape, shape) for shape in shapes)):
-        if given.dtype is not torch.int64 and given.dtype in INTEGERS:
-            given = given.long()
-        on_cpu = given.is_cpu and like.is_cpu
-        if given.dtype is torch.int64 and given.layout is torch.strided and (on_cpu or given.device == like.device):
-            given = given.contiguous()
-            if count is None or not on_cpu or all_below((given if given.dim() == 1 else given.view(-1)).numpy(), count):
-                return given
-            wrong = out_of_range(int(given.min()), int(given.max()))
+        values = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
+    if isinstance(values, Tensor) and (values.shape in shapes or any(fits(values.shape, shape) for shape in shapes)):
+        if values.dtype is not torch.int64 and values.dtype in INTEGERS:
+            values = values.long()
+        on_cpu = values.is_cpu and like.is_cpu
+        if values.dtype is torch.int64 and values.layout is torch.strided and (on_cpu or values.device == like.device):
+            values = values.contiguous()
+            flat = values if values.dim() == 1 else values.view(-1)
+            if count is None or not on_cpu or all_below(flat.numpy(), count):
+                return values
+            wrong = out_of_range(int(values.min()), int(values.max()))
             raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
     wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
     raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")

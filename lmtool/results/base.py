@@ -60,9 +60,10 @@ def figures_of(kind: Any) -> dict[str, Figure]:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as it is written to result.json: for a Result, its `as_json`; for a path, its text; for a
-    dataclass, its fields without the _ of names such as from_, except fields that are not set, equal a default of None,
-    True or False, or are nan.
+    """Return a value as it is written to result.json.
+
+    A Result becomes its `as_json`. A path becomes its text. A dataclass becomes its fields, without the _ of names such
+    as from_. Left out: unset fields, None, True and False equal to the default, nan.
     """
     if isinstance(value, Path):
         return str(value)

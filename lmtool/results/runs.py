@@ -96,9 +96,9 @@ class TrainedRun(RunResult):
         from lmtool.plots.style import as_png
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
-        figure = training_curves(read_history(self.folder / METRICS, bool(output) and output.loss_is_log_prob))
-        figure._repr_png_ = partial(as_png, figure)  # type: ignore[attr-defined]
-        return figure
+        curves = training_curves(read_history(self.folder / METRICS, bool(output) and output.loss_is_log_prob))
+        curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
+        return curves
 
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
@@ -129,14 +129,14 @@ class RateTest(RangeTest, Result):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a mixture. perplexity: on the scored split; None if it is unknown. unknown: whether it is unknown if
-    its scores sum to one.
+    """A member of a mixture. perplexity: on the scored split; None if it is unknown. sum_unknown: True if nobody
+    checked that its scores sum to one.
     """
 
     run: str = field(metadata=figure("run"))
     weight: float = field(metadata=figure("weight"))
     perplexity: float | None = field(metadata=figure("perplexity"))
-    unknown: bool = field(metadata=UNSAVED, default=False)
+    sum_unknown: bool = field(metadata=UNSAVED, default=False)
 
 
 @dataclass(repr=False)
@@ -185,7 +185,8 @@ class MixedRun(RunResult):
         return self.evaluation.perplexity
 
     def _table(self) -> Table:
-        header, rows = table_of([replace(each, run=each.run + ", sum unknown" * each.unknown) for each in self.members])
+        named = [replace(each, run=each.run + ", sum unknown" * each.sum_unknown) for each in self.members]
+        header, rows = table_of(named)
         return header, [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
 
 

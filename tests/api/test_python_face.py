@@ -346,7 +346,8 @@ def test_the_types_of_a_function() -> None:
     assert str(inspect.signature(lmtool.neighbors)).translate({ord(quote): None for quote in "'\""}) == (
         "(words: list[str] = None, run: RunLike | None = None, *, top: int = 10, by: Literal[cosine, dot] = cosine, "
         "of: Literal[embeddings, output] = embeddings, options: str | None = None, store_dir: str = stores, "
-        "threads: int | None = None, out: str | PathLike[str] | None = None, progress: bool | None = None) -> Result"
+        "threads: int | None = None, out: str | PathLike[str] | None = None, progress: bool | None = None) "
+        "-> NeighborsResult"
     )
     assert "\ntop: number of neighbors of each word [1 or more].\n" in str(lmtool.neighbors.__doc__)
     first = {name: list(inspect.signature(getattr(lmtool, name)).parameters)[:2] for name in ("export", "distill")}

@@ -242,7 +242,7 @@ def test_logging_is_restored_after_sweeps_in_threads(tmp_path: Path, monkeypatch
         begun.set()
         time.sleep(0.2)
 
-    monkeypatch.setattr("lmtool.cli.sweeping.run_sweep", run)
+    monkeypatch.setattr("lmtool.requests.run_sweep.run_sweep", run)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(lmtool.sweep, {"seed": [1]}, out=tmp_path / "a")
         assert begun.wait(60)

@@ -12,12 +12,12 @@ import hydra
 import pytest
 
 from lmtool import __version__
-from lmtool.cli.arguments import split_line
 from lmtool.cli.help_pages import describe_options
 from lmtool.commands import verbs
-from lmtool.config import compose
+from lmtool.config import composition
 from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
+from lmtool.requests.arguments import split_line
 from tests.conftest import Run, fresh_process, require_mistake
 
 
@@ -107,7 +107,7 @@ def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -
     seen = []
     original = hydra.compose
     monkeypatch.setattr(hydra, "compose", lambda *a, **k: seen.append(a) or original(*a, **k))
-    compose._compose_cached.cache_clear()
+    composition._compose_cached.cache_clear()
     lmtool("preprocess", "data=toy")
     assert len(seen) == 1
 

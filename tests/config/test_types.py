@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
-from lmtool.cli.values import read_text
 from lmtool.commands import verb_setting_types, verbs
 from lmtool.config.grammar import override_key, parse_value, quote_text, to_hydra_text
 from lmtool.config.options import GROUP_MODULES, folder_in_use
@@ -21,6 +20,7 @@ from lmtool.config.settings import describe_config_error
 from lmtool.config.types import SettingType, hint_type, option_types
 from lmtool.config.yaml_files import choose_options, read_yaml
 from lmtool.errors import UserError
+from lmtool.requests.values import read_text
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 

@@ -68,7 +68,7 @@ def test_it_is_a_function(checkout: Path) -> None:
         "count(splits: 'list[str] | None' = None, data: 'Option | Corpus' = 'pydoc', *, min_count: 'int' = 1,"
         in described
     )
-    assert "progress: 'bool | None' = None) -> 'Result'\n    lmtool count: store -> " in described
+    assert "progress: 'bool | None' = None) -> 'CountResult'\n    lmtool count: store -> " in described
     assert "min_count: occurrences in a split that a word needs to be counted [1 or more]." in described
     mistaken = (
         "import lmtool\ntry: lmtool.count(data='toy', min_cont=2)\nexcept lmtool.UserError as error: print(error)"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.cli.arguments import split_line
-from lmtool.cli.words import parse_request
 from lmtool.config.options import GROUP_MODULES, folder_in_use, yaml_files
 from lmtool.data.sources import builtin
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
+from lmtool.requests.arguments import split_line
+from lmtool.requests.words import parse_request
 from tests.conftest import ROOT, Run
 from tests.pages import (
     GUIDES,

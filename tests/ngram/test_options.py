@@ -17,7 +17,7 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.hdf5 import counts_path
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.base import Form
+from lmtool.ngram.smoothers.base import Combination
 from tests.ngram.plain import Text, random_sentences, text_of
 from tests.options import SMOOTHERS, settings, settings_of, written
 
@@ -31,7 +31,8 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     smoother = given.build(3, vocabulary)
     assert len(smoother.values) == 3
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
-    assert table.normalized == smoother.normalized == (smoother.form is not Form.scores) == (name != "stupid_backoff")
+    is_probability = smoother.combination is not Combination.scores
+    assert table.normalized == smoother.normalized == is_probability == (name != "stupid_backoff")
     assert NgramModel(table, vocabulary).normalized == table.normalized
     values, rules = written("smoother", given.kind), field_rules(type(given))
     assert given.tuning_split() == ("valid" if "tuned" in values.values() or name == "count_merging" else None)
@@ -45,7 +46,7 @@ def test_parameters_reach_the_smoother() -> None:
     for name in ("absolute", "kneser_ney"):
         assert settings("smoother", name, discounts=0.5).build(2, vocabulary).values.tolist() == [[0.5], [0.5]]
         assert settings("smoother", name, discounts=[0, 1]).build(2, vocabulary).values.tolist() == [[0], [1]]
-        assert settings("smoother", name, interpolate=False).build(2, vocabulary).form is Form.backed_off
+        assert settings("smoother", name, interpolate=False).build(2, vocabulary).combination is Combination.backed_off
         with pytest.raises(UserError, match=r"smoother\.discounts=\[0.5\]: must have one entry per order, 2 of"):
             settings("smoother", name, discounts=[0.5]).build(2, vocabulary)
     modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, kenlm_compatible=False)

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import lmtool
 from lmtool import neural, trees
-from lmtool.cli.arguments import split_line
 from lmtool.cli.command_line import main
 from lmtool.commands import verbs
 from lmtool.config.settings import SettingError
 from lmtool.errors import UserError, translate_path_errors
+from lmtool.requests.arguments import split_line
 from lmtool.runs.corpus import load_vocabulary
 from tests.conftest import ROOT, Run
 

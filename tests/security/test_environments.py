@@ -103,7 +103,7 @@ def test_no_memory(error: Exception, lmtool: Run, monkeypatch: pytest.MonkeyPatc
     def run(*given: object) -> None:
         raise error
 
-    monkeypatch.setattr("lmtool.cli.running.run_command", run)
+    monkeypatch.setattr("lmtool.requests.run.run_command", run)
     said = lmtool("train", "data=toy", "model=ngram", code=2)
     assert said.startswith("lmtool: not enough memory") and said.count("\n") == 1
 

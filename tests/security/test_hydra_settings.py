@@ -12,9 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 import lmtool as lmtool_package
-from lmtool.cli import allowed
 from lmtool.cli.command_line import main
 from lmtool.config.request import Request
+from lmtool.requests import allowed
 from lmtool.runs.resume import save_request
 from lmtool.system.files import write_json
 from tests.conftest import Run

@@ -137,7 +137,7 @@ def test_nccl_is_told_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CODE = """
 import os
-from lmtool.cli.running import discard_output_of_higher_ranks
+from lmtool.cli.run_line import discard_output_of_higher_ranks
 from lmtool.config.request import Request
 
 folder = discard_output_of_higher_ranks(Request("train", values={"out": "given"})).values["out"]

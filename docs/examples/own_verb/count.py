@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(repr=False)
-class Result(base.Result):
+class CountResult(base.Result):
     """The result of `count`: one row per split."""
 
     title = "store {0.store}"
@@ -47,7 +47,7 @@ class Result(base.Result):
     splits: list[Row]
 
 
-def run(settings: Settings, session: Session) -> Result:
+def run(settings: Settings, session: Session) -> CountResult:
     """Count the tokens of each split, and the words that occur in it at least min_count times."""
     import numpy as np
 
@@ -59,6 +59,6 @@ def run(settings: Settings, session: Session) -> Result:
         for name in settings.splits or corpus.splits:
             ids = corpus.split(name).ids
             rows.append(Row(name, len(ids), int((np.bincount(ids) >= settings.min_count).sum())))
-        result = Result(str(corpus.path), rows)
+        result = CountResult(str(corpus.path), rows)
     session.finish(result, f"{result.heading()}\n{result.table_text()}")
     return result

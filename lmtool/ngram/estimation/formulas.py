@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.smoothers.base import MAX_R, Contexts, Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import MAX_R, Combination, Contexts, Counting, Smoother
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.system.arrays import Array, FloatArray, IntArray
@@ -122,20 +122,20 @@ def estimate_contexts(
     """
     context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # context of each n-gram
     h = contexts_of(a, begins)
-    of_unfollowed = math.exp(smoother.missing) if smoother.form is Form.scores else 1.0
+    weight_of_unfollowed = math.exp(smoother.missing) if smoother.combination is Combination.scores else 1.0
     with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
         denominator = smoother.denominator(k, h)
         share = smoother.numerator(k, a) / denominator[context]
-        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), of_unfollowed)
+        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), weight_of_unfollowed)
     if kept is not None:
         leave_out(share, weight, context, kept)
-    if smoother.form is Form.interpolated:
+    if smoother.combination is Combination.interpolated:
         p = share + weight[context] * lower
-    elif smoother.form is Form.scores:
+    elif smoother.combination is Combination.scores:
         p = np.where(share > 0, share, weight[context] * lower)
     else:
         unseen_words = h.types < predicted
-        if smoother.form is Form.seen_interpolated:
+        if smoother.combination is Combination.seen_interpolated:
             share = interpolate_seen(share, weight, lower, context, unseen_words)
         share = share * discount_full_contexts(share, denominator, unseen_words, context)[context]
         seen = share > 0
@@ -197,9 +197,9 @@ def backoff_weights(
 def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, kept: Array) -> tuple[FloatArray, float]:
     """Return p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`, and p of each type outside the vocabulary.
 
-    A form that backs off gives the remaining mass to the words whose share is 0, or to all if there are none; if there
-    are unseen words and no mass remains, the denominator is increased as after any other context. kept: bool `[V]`,
-    False for words that are left out, whose p is 0 and whose mass goes to the uniform distribution.
+    A smoother that backs off gives the remaining mass to the words whose share is 0, or to all if there are none. If
+    there are unseen words and no mass remains, the denominator is increased as after any other context.
+    kept: bool `[V]`, False for words that are left out: their p is 0, and the uniform distribution gets their mass.
     """
     h = contexts_of(a, np.array([0, len(a)]))
     denominator = smoother.denominator(1, h)
@@ -208,13 +208,13 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, kept: Ar
     left_out, share = float(share[~kept].sum()), np.where(kept, share, 0.0)
     unknown = num_unseen_types(counts, smoother)
     types = predicted.sum() + unknown
-    if smoother.form is Form.interpolated:
+    if smoother.combination is Combination.interpolated:
         weight = float(np.ravel(smoother.weight(1, h))[0]) + left_out
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0
-    if smoother.form is not Form.scores:
+    if smoother.combination is not Combination.scores:
         whole, unseen_words = np.zeros_like(a), h.types < types
-        if smoother.form is Form.seen_interpolated:
+        if smoother.combination is Combination.seen_interpolated:
             share = interpolate_seen(share, np.ravel(smoother.weight(1, h)), 1 / types, whole, unseen_words)
         share = share * discount_full_contexts(share, denominator, unseen_words, whole)[0]
         left = max(1.0 - share.sum(), 0.0)

@@ -21,7 +21,7 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.formulas import Observations, contexts_of, fit_order, num_unseen_types, observations
-from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import Combination, Contexts, Smoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -63,7 +63,7 @@ def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntA
 
 def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
     """Estimate smoother.values, then tune them and sources' weights to the highest likelihood of held-out text."""
-    if smoother.form is not Form.interpolated:
+    if smoother.combination is not Combination.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch
 

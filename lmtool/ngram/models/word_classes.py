@@ -176,15 +176,15 @@ def learned_classes(
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
     closed = np.arange(classes + len(names)) >= classes
-    found = exchange(pairs, class_of, len(closed), order, closed, passes)
-    bits = found.information / math.log(2)
-    about = [f"{classes:,} classes, {found.passes} passes of exchange: average mutual information {bits:.4f} bits"]
+    classing = exchange(pairs, class_of, len(closed), order, closed, passes)
+    bits = classing.information / math.log(2)
+    about = [f"{classes:,} classes, {classing.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:
         about.append(
             f"model.classes={number}: only {classes:,} words can be put into classes; each word is a separate class"
         )
-    of_words = np.append(found.class_of, len(closed))  # and of <s>
-    return WordClasses.of(of_words, _names(found.class_of, counts, classes, names), vocabulary), about
+    of_words = np.append(classing.class_of, len(closed))  # and of <s>
+    return WordClasses.of(of_words, _names(classing.class_of, counts, classes, names), vocabulary), about
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:

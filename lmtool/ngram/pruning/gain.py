@@ -26,7 +26,7 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.estimate import Selection, estimate, keep_contexts
 from lmtool.ngram.estimation.formulas import adjusted_counts, contexts_of
 from lmtool.ngram.pruning.entropy import largest_within
-from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import Combination, Counting, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
@@ -41,7 +41,7 @@ def prune_to_size_by_gain(
 
     table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted.
     """
-    if smoother.form is not Form.interpolated or smoother.counting is Counting.tables:
+    if smoother.combination is not Combination.interpolated or smoother.counting is Counting.tables:
         raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")
     pruning = _Pruning(counts, smoother, table, storage or Storage())
     threshold, selection = largest_within(size, pruning.select)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, is_number, require, setting
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother, add_note, values_of_orders
+from lmtool.ngram.smoothers.base import TUNED, Combination, Contexts, Counting, Smoother, add_note, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -63,7 +63,7 @@ class Absolute(Smoother):
         them; None or TUNED to estimate them. interpolate: False to back off.
         """
         Smoother.__init__(self, order)
-        self.form = Form.interpolated if interpolate else Form.backed_off
+        self.combination = Combination.interpolated if interpolate else Combination.backed_off
         self.unknown = interpolate and self.counting is Counting.continuations
         self.estimated = discounts in (None, TUNED)
         if not self.estimated:

@@ -25,8 +25,8 @@ MAX_R = 10  # largest r of the counts of counts n_r that Smoother.fit gets
 TUNED = "tuned"  # value of a setting whose parameters are tuned on held-out text
 
 
-class Form(Enum):
-    """How the estimates of a context and of the shorter one are combined."""
+class Combination(Enum):
+    """How the estimate of a context is combined with that of the shorter one."""
 
     interpolated = "interpolated"
     backed_off = "backed off"
@@ -84,16 +84,19 @@ class Smoother:
 
     Arguments named k are the order of hw, from 1 to n.
 
-    form, counting: as their classes define. unknown: whether, if `<unk>` is a word of the text, the uniform
-    distribution below the unigrams has one more type than the words that can be predicted; its probability is that of
-    each type outside the vocabulary. missing: log back-off weight (nats) of contexts not in the training text. values:
-    the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. bounds: of each of the P parameters, by name;
-    one with two equal bounds is fixed. notes: what the user should know about the estimation. notes_on_values: the same
-    about the values that `fit` estimates; tuning, which replaces these, removes them. by_source: whether it needs the
-    counts of each source of the text; weights: float64 `[S]`, of these sources, once they are given or tuned.
+    combination, counting: as their classes define.
+    unknown: whether one extra type shares the uniform base distribution; it stands for each word outside the
+    vocabulary. It has an effect only if `<unk>` is a word of the text.
+    missing: log back-off weight (nats) of contexts not in the training text.
+    values: the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned.
+    bounds: lowest and highest value of each of the P parameters, by name; two equal bounds fix it.
+    notes: what the user should know about the estimation.
+    notes_on_values: notes about the values that `fit` estimates; tuning replaces the values and removes the notes.
+    by_source: whether the smoother needs the counts of each source of the text.
+    weights: weights of these sources, float64 `[S]`, once they are given or tuned.
     """
 
-    form = Form.interpolated
+    combination = Combination.interpolated
     counting = Counting.occurrences
     unknown = False
     missing = 0.0
@@ -112,7 +115,7 @@ class Smoother:
     @property
     def normalized(self) -> bool:
         """Whether the estimates are probabilities, which sum to one over the words."""
-        return self.form is not Form.scores
+        return self.combination is not Combination.scores
 
     def values_by_name(self) -> list[dict[str, float]]:
         """Return the `order` and the parameters, by name, of each order that has any influence."""
@@ -159,5 +162,5 @@ class Smoother:
         return h.total
 
     def weight(self, k: int, h: Contexts) -> Any:
-        """Return the weights `[C]` of the shorter contexts; not used with Form.backed_off, which normalizes instead."""
+        """Return the weights `[C]` of the shorter contexts. Combination.backed_off normalizes instead."""
         return 0.0 * h.total

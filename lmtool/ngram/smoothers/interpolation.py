@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, field_rules, require, setting
-from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother, values_of_orders
+from lmtool.ngram.smoothers.base import TUNED, Combination, Contexts, Smoother, values_of_orders
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -142,7 +142,7 @@ class WittenBell(Smoother):
     def __init__(self, order: int, *, interpolate: bool = True) -> None:
         """interpolate: False to back off."""
         Smoother.__init__(self, order)
-        self.form = Form.interpolated if interpolate else Form.backed_off
+        self.combination = Combination.interpolated if interpolate else Combination.backed_off
 
     def denominator(self, k: int, h: Contexts) -> Any:
         """Return c(h.) + N1+(h.), `[C]`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, setting
-from lmtool.ngram.smoothers.base import MAX_R, TUNED, Contexts, Counting, Form, Smoother, add_note
+from lmtool.ngram.smoothers.base import MAX_R, TUNED, Combination, Contexts, Counting, Smoother, add_note
 
 if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
@@ -93,7 +93,7 @@ class Laplace(Smoother):
 class AddedCounts(Laplace):
     """Numerator c(hw) + alpha of n-grams that were seen; others back off, as with SRILM's -addsmooth."""
 
-    form = Form.backed_off
+    combination = Combination.backed_off
     counting = Counting.occurrences
 
     def numerator(self, k: int, a: Any) -> Any:
@@ -129,7 +129,7 @@ class StupidBackoffConfig(SmootherConfig):
 class StupidBackoff(Smoother):
     """Numerator c(hw), denominator c(h.), which is c(h): every word except `</s>` is followed by another."""
 
-    form = Form.scores
+    combination = Combination.scores
 
     def __init__(self, order: int, *, alpha: float) -> None:
         """alpha: the weight of the shorter context."""
@@ -175,7 +175,7 @@ class GoodTuringConfig(SmootherConfig):
 class GoodTuring(Smoother):
     """values: `[n, MAX_R + 1]`, d_r of each order; d_r = 1 for the last and all larger r."""
 
-    form = Form.backed_off
+    combination = Combination.backed_off
     bounds = MappingProxyType({f"d{r}": (0.0, 1.0) for r in range(MAX_R + 1)})
 
     def __init__(self, order: int, *, gt_max: int, gt_max_unigram: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.rules import require
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
-from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import Combination, Contexts, Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import AddedCounts, GoodTuring
 
@@ -20,7 +20,7 @@ class PerOrder(Smoother):
     order is. min_counts: n-grams with smaller adjusted counts are estimated as if they had not been seen.
     """
 
-    form = Form.seen_interpolated
+    combination = Combination.seen_interpolated
 
     def __init__(self, of_orders: list[Smoother], interpolated: list[bool], min_counts: list[int]) -> None:
         Smoother.__init__(self, len(of_orders))

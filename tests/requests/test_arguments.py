@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.cli.arguments import add_bare_key, split_line
 from lmtool.config.grammar import quote_text
 from lmtool.errors import UserError
+from lmtool.requests.arguments import add_bare_key, split_line
 from tests.conftest import Run, answer
 
 TEXTS = [

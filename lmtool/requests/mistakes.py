@@ -14,16 +14,15 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from lmtool.cli.help_pages import PLUGINS
-from lmtool.cli.synonyms import MEANINGS
 from lmtool.commands import verb_setting_types, verbs
-from lmtool.config.compose import Composition, UnknownKeyError
-from lmtool.config.options import EXPERIMENT, GROUP_MODULES, conf_dir, kinds, option_sources, yaml_files
+from lmtool.config.composition import Composition, UnknownKeyError
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, PLUGINS, conf_dir, kinds, option_sources, yaml_files
 from lmtool.config.request import Request, is_hydra_key
 from lmtool.config.settings import SettingError, describe_config_error, find_sibling_keys, find_whole_key
 from lmtool.config.types import SettingType, option_types
 from lmtool.config.yaml_files import normalize_name, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
+from lmtool.requests.synonyms import MEANINGS
 from lmtool.system.terminal import close_words, nearest, size_text
 
 SHOWN = 3  # maximum number of options and verbs in a hint

@@ -8,13 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lmtool.cli.allowed import require_allowed_request
-from lmtool.cli.arguments import CommandLine
-from lmtool.cli.mistakes import describe_unknown_key
-from lmtool.cli.running import compose_jobs
-from lmtool.cli.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.commands import verb_setting_types
-from lmtool.config.compose import Composition
+from lmtool.config.composition import Composition
 from lmtool.config.grammar import escape_interpolation, override_key, parse_value, sweep_values
 from lmtool.config.options import EXPERIMENT, yaml_files
 from lmtool.config.request import OUT, Request, is_hydra_key
@@ -22,6 +17,11 @@ from lmtool.config.rules import format_value, require_folder
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read_option, require_experiment
 from lmtool.errors import UserError
+from lmtool.requests.allowed import require_allowed_request
+from lmtool.requests.arguments import CommandLine
+from lmtool.requests.compose import compose_jobs
+from lmtool.requests.mistakes import describe_unknown_key
+from lmtool.requests.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.runs.resume import saved_request
 from lmtool.sweeps.sweep import read_sweep_request
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.cli import mistakes
 from lmtool.commands import verb_setting_types
-from lmtool.config.compose import Composition
+from lmtool.config.composition import Composition
 from lmtool.config.request import Request
 from lmtool.config.training import default_batch_size
 from lmtool.errors import UserError
+from lmtool.requests import mistakes
 from tests.conftest import Run
 
 TRAIN = Composition(Request("train"), verb_setting_types("train"))

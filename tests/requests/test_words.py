@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.cli.arguments import split_line
-from lmtool.cli.running import compose_jobs, compose_options, compose_request
-from lmtool.cli.synonyms import MEANINGS
-from lmtool.cli.words import parse_request
-from lmtool.config.compose import hydra_words
+from lmtool.config.composition import hydra_words
 from lmtool.config.grammar import override_key, sweep_values
 from lmtool.config.options import GROUP_MODULES, yaml_files
 from lmtool.config.request import Request
 from lmtool.config.yaml_files import suggest_option
 from lmtool.errors import UserError
+from lmtool.requests.arguments import split_line
+from lmtool.requests.compose import compose_jobs, compose_options, compose_request
+from lmtool.requests.synonyms import MEANINGS
+from lmtool.requests.words import parse_request
 from tests.conftest import Run, answer
 from tests.schemas import SETTINGS
 

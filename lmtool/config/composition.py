@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.utils import JobRuntime
+from hydra.core.utils import JobRuntime, env_override
 from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -157,6 +158,17 @@ def hydra_words(request: Request, optional_keys: Collection[str] = ()) -> list[s
     search = _search_path(request)
     words += [f"{SEARCH_PATH}={to_hydra_text(search)}"] if search else []
     return words
+
+
+def run_hydra_app(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
+    """Run Hydra's own application with these flags and overrides, and the folders of a request."""
+    argv = sys.argv
+    sys.argv = ["lmtool", *flags, *words]
+    try:
+        with env_override({"HYDRA_FULL_ERROR": "1"}), hydra_state():  # errors are raised instead of printed
+            hydra.main(config_path=str(conf_dir().absolute()), config_name=request.verb, **BASE)(task)()
+    finally:
+        sys.argv = argv
 
 
 def _file_versions(folders: list[Path]) -> tuple[Any, ...]:

@@ -1,86 +1,32 @@
-"""Run a command line: once, as a sweep by Hydra's sweeper and launcher, or only to show its settings."""
+"""Run the jobs of a sweep by Hydra's sweeper and launcher."""
 
 from __future__ import annotations
 
-import logging
 import math
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import env_override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from lmtool.cli import mistakes
-from lmtool.cli.allowed import find_trusted_choices, restricted_changes
-from lmtool.cli.arguments import CommandLine
-from lmtool.cli.running import (
-    compose_jobs,
-    compose_request,
-    discard_output_of_higher_ranks,
-    resolve_hydra_by,
-    run_composed_command,
-    run_once,
-    write_settings,
-)
-from lmtool.cli.values import read_text
-from lmtool.cli.words import add_sweep_parameters, parse_request
-from lmtool.config.compose import BASE, OPTIONAL, Composition, hydra_state, hydra_words, verb_settings
+from lmtool.config.composition import OPTIONAL, Composition, hydra_state, hydra_words, run_hydra_app
 from lmtool.config.grammar import override_key, parse_value, quote_text, sweep_values, to_hydra_text
-from lmtool.config.options import EXPERIMENT, conf_dir, folder_in_use
+from lmtool.config.options import EXPERIMENT, folder_in_use
 from lmtool.config.request import Request, is_hydra_key
 from lmtool.config.rules import require_folder
-from lmtool.config.settings import describe_config_error
-from lmtool.errors import UserError, first_line
+from lmtool.errors import UserError
+from lmtool.requests import mistakes
+from lmtool.requests.allowed import find_trusted_choices, restricted_changes
+from lmtool.requests.arguments import CommandLine
+from lmtool.requests.compose import compose_jobs, compose_request
+from lmtool.requests.run import resolve_hydra_by, run_composed_command, write_settings
+from lmtool.requests.values import read_text
+from lmtool.requests.words import add_sweep_parameters, parse_request
 from lmtool.results import Result
 from lmtool.session import on_terminal
 from lmtool.sweeps import job, sweep
-from lmtool.system.process import require_environment
-from lmtool.system.terminal import write_out
-
-
-def run_line(line: CommandLine) -> int:
-    """Run a command line and return its exit code."""
-    logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
-    require_environment()
-    request = discard_output_of_higher_ranks(parse_request(line))
-    part, info = line.flags.get("--cfg"), line.flags.get("--info")
-    if info is not None:
-        if part is not None:
-            raise UserError("--info: show one thing at a time, without --cfg")
-        compose_request(request)  # which checks what Hydra will read
-        try:
-            run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
-        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-            raise UserError(f"--info: {first_line(error)}") from error
-        return 0
-    if part is not None:
-        _show_settings(request, part, resolve="--resolve" in line.flags)
-    elif request.sweep:
-        return run_sweep(request)
-    else:
-        run_once(request)
-    return 0
-
-
-def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
-    """Print composed settings in YAML. part: job, hydra or all."""
-    settings = compose_request(request)[1]
-    shown = verb_settings(settings) if part == "job" else settings
-    if part == "hydra":
-        shown = OmegaConf.masked_copy(settings, ["hydra"])
-    with resolve_hydra_by(settings):
-        try:
-            write_out(OmegaConf.to_yaml(shown, resolve=resolve))
-        except OmegaConfBaseException as error:
-            raise UserError(f"--cfg {part}: {describe_config_error(error)}") from error
 
 
 def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = None) -> int:
@@ -188,7 +134,7 @@ def _run_sweep_job(
             return result.metric if isinstance(result, Result) else None
 
         folder = folder_of_equal_jobs
-        if folder is not None and not job.is_first_of_equals(job_request, folder, hydra_settings.job.num):
+        if folder is not None and not job.claim_request(job_request, folder, hydra_settings.job.num):
             return math.inf
         return job.run_job(run, job_request, seeds)
 
@@ -207,14 +153,3 @@ def _parse_job(
     except UserError as error:
         values = {override_key(word): word.partition("=")[2] for word in words}
         return Request(sweep_request.verb, values=values), error
-
-
-def run_hydra_app(request: Request, flags: list[str], words: list[str], task: Callable[[DictConfig], object]) -> None:
-    """Run Hydra's own application with these flags and overrides, and the folders of a request."""
-    argv = sys.argv
-    sys.argv = ["lmtool", *flags, *words]
-    try:
-        with env_override({"HYDRA_FULL_ERROR": "1"}), hydra_state():  # errors are raised instead of printed
-            hydra.main(config_path=str(conf_dir().absolute()), config_name=request.verb, **BASE)(task)()
-    finally:
-        sys.argv = argv

@@ -21,9 +21,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lmtool.cli.help_pages import PLUGINS
-from lmtool.config.compose import Composition
-from lmtool.config.options import EXPERIMENT, GROUP_MODULES
+from lmtool.config.composition import Composition
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, PLUGINS
 from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydra_key
 from lmtool.config.rules import format_value, require_text
 from lmtool.config.settings import SettingError

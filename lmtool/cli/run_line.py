@@ -1,0 +1,77 @@
+"""Run a command line: once, as a sweep, or only to show its settings."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lmtool.config.composition import hydra_words, run_hydra_app, verb_settings
+from lmtool.config.grammar import escape_interpolation
+from lmtool.config.request import OUT, Request
+from lmtool.config.settings import describe_config_error
+from lmtool.errors import UserError, first_line
+from lmtool.requests.arguments import CommandLine
+from lmtool.requests.compose import compose_request
+from lmtool.requests.run import resolve_hydra_by, run_once
+from lmtool.requests.run_sweep import run_sweep
+from lmtool.requests.words import parse_request
+from lmtool.system.process import require_environment
+from lmtool.system.terminal import write_out
+
+
+def run_line(line: CommandLine) -> int:
+    """Run a command line and return its exit code."""
+    logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
+    require_environment()
+    request = discard_output_of_higher_ranks(parse_request(line))
+    part, info = line.flags.get("--cfg"), line.flags.get("--info")
+    if info is not None:
+        if part is not None:
+            raise UserError("--info: show one thing at a time, without --cfg")
+        compose_request(request)  # which checks what Hydra will read
+        try:
+            run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
+        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"--info: {first_line(error)}") from error
+        return 0
+    if part is not None:
+        _show_settings(request, part, resolve="--resolve" in line.flags)
+    elif request.sweep:
+        return run_sweep(request)
+    else:
+        run_once(request)
+    return 0
+
+
+def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
+    """Print composed settings in YAML. part: job, hydra or all."""
+    settings = compose_request(request)[1]
+    shown = verb_settings(settings) if part == "job" else settings
+    if part == "hydra":
+        shown = OmegaConf.masked_copy(settings, ["hydra"])
+    with resolve_hydra_by(settings):
+        try:
+            write_out(OmegaConf.to_yaml(shown, resolve=resolve))
+        except OmegaConfBaseException as error:
+            raise UserError(f"--cfg {part}: {describe_config_error(error)}") from error
+
+
+def discard_output_of_higher_ranks(request: Request) -> Request:
+    """Return this process's request; higher ranks get a temporary output folder, removed when the process ends."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return request
+    if request.verb != "train" or request.sweep:
+        raise UserError("torchrun starts several processes, which can only train one model together: leave it out")
+    if os.environ.get("RANK", "0") == "0":
+        return request
+    folder = tempfile.mkdtemp(prefix="lmtool-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    elsewhere = Request("train", values={OUT: escape_interpolation(folder), "hydra.output_subdir": None})
+    return request.without("hydra.run.dir").updated(elsewhere)
