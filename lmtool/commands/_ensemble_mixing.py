@@ -25,7 +25,7 @@ from lmtool.mixtures.linear import MixedModel, fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
 from lmtool.results.runs import Member
 from lmtool.runs.corpus import save_words, tokenizer_of
-from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
+from lmtool.runs.run import Run, fitted_by, fitted_note, merge_fitted, text_key
 from lmtool.session import Session
 from lmtool.system.arrays import FloatArray
 
@@ -53,7 +53,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         evaluation = _evaluate(settings, mixture, corpus, scored, fits, session)
         save_words(session.out, corpus.vocabulary, tokenizer_of(corpus))
-    fitted_on = all_fitted(own_fits, *(member.fitted_on for member in members.values()))
+    fitted_on = merge_fitted(own_fits, *(member.fitted_on for member in members.values()))
     _save_run(settings, fitted, list(members.values()), corpus.vocabulary, fitted_on, session)
     names = [str(Path(name)) for name in settings.runs]
     perplexities: list[float | None] = [None] * len(names)
@@ -191,7 +191,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
     by_name = list(zip(settings.runs, scores, strict=True))
     fits = {"the mixture": own} | {name: list(each.fitted) for name, each in by_name}
     session.note(*fitted_note(fits, scores[0].split))
-    mixed = scores[0].mixed(mix(log_prob, weights), scores[1:], own)
+    mixed = scores[0].mix_with(mix(log_prob, weights), scores[1:], own)
     mixed.save(session.out / SCORES_FILE)
     one_model = f"; if all are n-gram models, lmtool convert 'runs=[{session.out}]' makes one of them"
     session.note(

@@ -32,7 +32,7 @@ from lmtool.runs.run import Run, has_state
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
 from lmtool.training.processes import Processes
-from lmtool.training.state import State, load_state, remove_unfinished
+from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -49,7 +49,7 @@ class Prepared:
     corpus: Corpus
     network: NeuralModel
     about: dict[str, Any]
-    checkpoint: State | None
+    checkpoint: TrainingState | None
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def prepare(
         yield Prepared(corpus, network, about, checkpoint)
 
 
-def _load_checkpoint(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> State | None:
+def _load_checkpoint(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> TrainingState | None:
     """Load the checkpoint to resume from; None: train from scratch."""
     checkpoint, out = None, session.out
     if processes.first:
@@ -110,7 +110,7 @@ def _load_checkpoint(settings: NetworkTrainingConfig, session: Session, processe
                 session.note(f"{out} has no checkpoint yet; its training starts from scratch")
             else:
                 session.say(f"resuming {out} from step {checkpoint.values['progress']['step']:,}")
-    checkpoint_of_all: State | None = processes.from_first(checkpoint)
+    checkpoint_of_all: TrainingState | None = processes.from_first(checkpoint)
     return checkpoint_of_all
 
 

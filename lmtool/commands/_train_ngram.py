@@ -20,7 +20,7 @@ from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import NOT_COMPARABLE, of_json, sizes_text
+from lmtool.results.base import NOT_COMPARABLE, result_from_json, sizes_text
 from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
@@ -49,7 +49,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         corpus, listed = whole, None
         if settings.limit_vocabulary is not None:
             corpus = limit_words(
-                whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).of_words)
+                whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).word_rules)
             )
             listed = ~corpus.oov
         if finished:
@@ -79,7 +79,7 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
             f"{session.out} was trained on a different store from {corpus.path}: choose another folder with out="
         )
     saved = read_json(path, REMEDY, TRAINED)
-    return of_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
+    return result_from_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
 
 
 def _estimate(

@@ -37,7 +37,7 @@ class Settings(ModelUserConfig):
 
 
 @dataclass(frozen=True)
-class Word:
+class PredictedWord:
     """A word that may follow a text. rank: from 1."""
 
     rank: int = field(metadata=base.UNSAVED | base.figure("rank"))
@@ -51,7 +51,7 @@ class Context:
     """A text and its most probable next words, with their codes."""
 
     text: str
-    words: list[Word]
+    words: list[PredictedWord]
     codes: list[WordPath] = field(metadata=base.UNSAVED, default_factory=list)
 
 
@@ -66,7 +66,7 @@ class PredictResult(base.Result):
     contexts: list[Context]
 
     @property
-    def words(self) -> list[Word]:
+    def words(self) -> list[PredictedWord]:
         """The words after all texts."""
         return [word for context in self.contexts for word in context.words]
 
@@ -114,7 +114,9 @@ def run(settings: Settings, session: Session) -> PredictResult:
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
-        found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
+        found = Context(
+            text, [PredictedWord(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes
+        )
         session.say(PredictResult(model.name, [found]).table_text())
         if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")

@@ -89,7 +89,7 @@ def without_marked_records(blocks: Blocks, data: DataConfig, faults: Faults) -> 
                 check(block, data.name)
             yield block
         except RecordError:
-            yield FileLines.of_block(block, data.name).kept(check, faults)
+            yield FileLines.of_block(block, data.name).without_faults(check, faults)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitS
                     ids = tokenizer(block, name)
                 except RecordError:
                     for lines in source.uncut() if source.uncut is not None else [block]:  # errors name the record
-                        FileLines.of_block(lines, name).kept(mark_checker(data), STOP_AT_FAULTS)
+                        FileLines.of_block(lines, name).without_faults(mark_checker(data), STOP_AT_FAULTS)
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))

@@ -72,7 +72,7 @@ class TextRules:
         return cls(data.vocabulary.lowercase, data.normalize, data.spaces, data.segmenter)
 
     @property
-    def of_words(self) -> TextRules:
+    def word_rules(self) -> TextRules:
         """The rules for text whose words are already separated, e.g. lists of words: without the segmenter."""
         return self if self.segmenter is None else replace(self, segmenter=None)
 
@@ -95,7 +95,7 @@ class TextRules:
         if text.isascii() and not self._changes_ascii:
             return text.lower() if self.lowercase else text
         if self.segmenter is not None:
-            return self.segmenter(self.of_words(text))
+            return self.segmenter(self.word_rules(text))
         if self.spaces is Spaces.unicode and not text.isascii():
             text = text.translate(space_table())
         if self.normalize is Normalize.ccnet:
@@ -115,7 +115,7 @@ class TextRules:
         """Return the number of spaces that the segmenter inserted, which do not count as characters of the text."""
         if self.segmenter is None:
             return 0
-        return len(written.split()) - len(self.of_words.encoded(content).split())
+        return len(written.split()) - len(self.word_rules.encoded(content).split())
 
     def count_changed(self, content: bytes) -> int:
         """Return the number of words of a text, separated by white space, that are not in the normal form."""

@@ -63,7 +63,7 @@ class TextBlock(NamedTuple):
     content: bytes
     ends: IntArray
 
-    def rewritten(self, content: bytes) -> TextBlock:
+    def rewrite(self, content: bytes) -> TextBlock:
         """Return the texts with rewritten lines, whose number is the same."""
         return self if content is self.content else TextBlock(content, ends_in(self, line_ends(content), len(content)))
 
@@ -236,7 +236,7 @@ class WordTokenizer(Tokenizer):
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        content, ends = block.rewritten(self._written(block.content))
+        content, ends = block.rewrite(self._written(block.content))
         letters = np.frombuffer(content, dtype=np.uint8)
         pieces = 1 if self._grows else max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()

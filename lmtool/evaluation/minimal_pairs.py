@@ -85,7 +85,7 @@ def read_pairs(
                     two = f"two values of {key}, {known.get(key)!r} and {record.get(key)!r}"
                     raise UserError(f"{where}: paradigm {paradigm!r} has {two}: give each a {PARADIGM}")
     if not pairs:
-        raise UserError(": ".join([f"text={', '.join(names)}", "there are no pairs", *faults.of_first[:1]]))
+        raise UserError(": ".join([f"text={', '.join(names)}", "there are no pairs", *faults.first_messages[:1]]))
     return pairs, places
 
 

@@ -226,7 +226,7 @@ class ScoreJournal:
         file_sizes = [os.fstat(file.fileno()).st_size for file in files]
         if identity is not None and progress["identity"] == identity and all(map(operator.ge, file_sizes, sizes)):
             self.blocks, self.rows, self.complete = progress["blocks"], progress["rows"], progress["complete"]
-            self.faults.count, self.faults.of_first = progress["faults"], progress["of_first"]
+            self.faults.count, self.faults.first_messages = progress["faults"], progress["of_first"]
         for file, size in zip(files, sizes, strict=True):
             file.truncate(size if self.rows else 0)  # what was written after the last save goes
 
@@ -283,7 +283,7 @@ class ScoreJournal:
             os.fsync(file.fileno())
         progress = {"identity": self._identity, "blocks": self.blocks, "rows": self.rows, "complete": self.complete}
         errors = os.fstat(self._files[1].fileno()).st_size
-        progress |= {"faults": self.faults.count, "of_first": self.faults.of_first, "errors": errors}
+        progress |= {"faults": self.faults.count, "of_first": self.faults.first_messages, "errors": errors}
         write_json(self._folder / PROGRESS, progress)
         self._saved = time.monotonic()
 

@@ -24,7 +24,7 @@ CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
 Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
-def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
+def combine(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
 
     A word to which a member with a weight above 0 gives probability 0 has 0; if all words have, all are equally likely.
@@ -166,13 +166,13 @@ class LogLinear(MixedModel):
         # Zero contexts also form one chunk, which gives the result its shape.
         chunks = in_chunks(max(len(contexts), 1), CONTEXTS_PER_CHUNK)
         dists = (member_dists(self.members, contexts[chunk], self.special_tokens) for chunk in chunks)
-        return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
+        return np.concatenate([combine(without_lone_reserves(dist), self.weights) for dist in dists])
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return self.score_text(text, progress=progress)  # from the members' whole distributions
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        return combined(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
+        return combine(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         return self.score_tokens(text, 0, text.tokens, progress=progress)

@@ -132,7 +132,7 @@ class OverVocabulary(LanguageModel):
         return log_prob + self._log_share[words], after
 
 
-def over(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
+def map_vocabulary(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
     """Return a model over a vocabulary that has the model's words in any order or, with `union`, additional words."""
     if not union and len(own) != len(vocabulary):
         raise ValueError("a member has other words than the mixture")

@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.config.rules import is_number
-from lmtool.system.arrays import Size, as_array, described, fits, out_of_range
+from lmtool.system.arrays import Size, as_array, describe, has_shape, out_of_range
 
 Shape = tuple[Size, ...]
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -54,7 +54,7 @@ def require_hidden(of: object, argument: str, h: object, dim: int | None, like: 
         kind = " or ".join(kind.rsplit(", ", 1))
     size = "D" if dim is None else dim
     wanted = f"a {kind} tensor [B, {size}] or [B, T, {size}]{place}"
-    raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {described(h)}")
+    raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {describe(h)}")
 
 
 def require_ids(
@@ -71,7 +71,9 @@ def require_ids(
         array = as_array(f"{type(of).__name__}{argument}", ids)
         whole = np.issubdtype(array.dtype, np.integer)
         values = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
-    if isinstance(values, Tensor) and (values.shape in shapes or any(fits(values.shape, shape) for shape in shapes)):
+    if isinstance(values, Tensor) and (
+        values.shape in shapes or any(has_shape(values.shape, shape) for shape in shapes)
+    ):
         if values.dtype is not torch.int64 and values.dtype in INTEGERS:
             values = values.long()
         on_cpu = values.is_cpu and like.is_cpu
@@ -83,7 +85,7 @@ def require_ids(
             wrong = out_of_range(int(values.min()), int(values.max()))
             raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
     wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
-    raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")
+    raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {describe(ids)}")
 
 
 @njit(cache=True, nogil=True)
@@ -101,7 +103,7 @@ def require_counts(where: str, counts: object, words: int | None = None) -> Tens
     number = isinstance(given, Tensor) or given.dtype.kind in "iuf"
     if not number or given.ndim != 1 or not len(given) or words not in (None, len(given)):
         shape = "[O], one or more" if words is None else f"[{words}]"
-        raise ValueError(f"{where} must be numbers {shape}; got {described(given)}")
+        raise ValueError(f"{where} must be numbers {shape}; got {describe(given)}")
     tensor = (given if isinstance(given, Tensor) else torch.from_numpy(given.astype(np.float64))).detach().double()
     if not bool((tensor.isfinite() & (tensor >= 0)).all()):
         raise ValueError(f"{where} must be finite numbers of 0 or more; got a minimum of {tensor.min():g}")
@@ -115,9 +117,9 @@ def require_size(where: str, size: object) -> int:
     return int(size)
 
 
-def require_number(where: str, value: object, fits: Callable[[Any], bool], rule: str) -> float:
+def require_number(where: str, value: object, accepts: Callable[[Any], bool], rule: str) -> float:
     """Return a real number that fits a rule, e.g. "above 0". Raises ValueError for others, and for other objects."""
-    if not is_number(value, -math.inf, math.inf) or not fits(value):
+    if not is_number(value, -math.inf, math.inf) or not accepts(value):
         raise ValueError(f"{where} must be {rule}; got {value!r}")
     return float(value)  # type: ignore[arg-type]
 
@@ -125,7 +127,7 @@ def require_number(where: str, value: object, fits: Callable[[Any], bool], rule:
 def require_odds(where: str, odds: object) -> Tensor:
     """Return a copy of log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
     if not (isinstance(odds, Tensor) and odds.dim() == 1 and odds.is_floating_point()):
-        raise ValueError(f"{where} must be a floating-point tensor [N]; got {described(odds)}")
+        raise ValueError(f"{where} must be a floating-point tensor [N]; got {describe(odds)}")
     return odds.detach().clone()
 
 
@@ -133,4 +135,4 @@ def require_vectors(where: str, vectors: Tensor, words: int, dim: int) -> None:
     """Raise ValueError unless vectors are floating-point `[words or more, dim]`."""
     shape = vectors.shape if isinstance(vectors, Tensor) and vectors.is_floating_point() else ()
     if len(shape) != 2 or shape[0] < words or shape[1] != dim:
-        raise ValueError(f"{where} must be floating-point [{words} or more, {dim}]; got {described(vectors)}")
+        raise ValueError(f"{where} must be floating-point [{words} or more, {dim}]; got {describe(vectors)}")

@@ -86,7 +86,7 @@ def _entries(value: Any) -> dict[str, Any]:
     return saved
 
 
-def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
+def result_from_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
     """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf."""
     values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
     known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}

@@ -87,7 +87,7 @@ def _listed(shares: dict[str, float]) -> str:
 
 def _vocabulary(words: Any, data: TextsData) -> list[str]:
     """Check the given words and return them rewritten by the rules of the text."""
-    rules, rewrite = data.vocabulary, TextRules.of(data).of_words
+    rules, rewrite = data.vocabulary, TextRules.of(data).word_rules
     if rules.unit.is_subword:
         pieces = f"unit={rules.unit.value!r}, whose pieces are learned from train"
         raise UserError(f"words is given with {pieces}; leave it out")

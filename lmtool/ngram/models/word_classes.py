@@ -157,7 +157,7 @@ def learned_classes(
     maximum passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from
     the most frequent words as classes, with all other words in the last.
     """
-    from lmtool.trees.brown import bigrams, clustered  # here, as each n-gram model imports this file
+    from lmtool.trees.brown import bigrams, cluster_words  # here, as each n-gram model imports this file
     from lmtool.trees.exchange import exchange
 
     words = len(vocabulary) - 1
@@ -171,7 +171,7 @@ def learned_classes(
     class_of[own] = classes + np.arange(len(own))
     pairs = bigrams(ids, np.array([0, len(ids)]), words)
     if merging and classes:
-        clusters, _, _ = clustered(pairs, counts, classes)
+        clusters, _, _ = cluster_words(pairs, counts, classes)
         class_of[order] = np.unique(clusters[order], return_inverse=True)[1]
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
