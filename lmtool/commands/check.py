@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
-from lmtool.results.base import Result
+from lmtool.results.base import Result, Table, table_of
 from lmtool.session import Session
 from lmtool.system.terminal import Cell
 
@@ -38,12 +38,14 @@ class CheckResult(Result):
     """
 
     title = "text {0.text}: {0.command}"
-    listed = "properties"
 
     text: str
     command: str
     remarks: list[str]
     properties: list[Property]
+
+    def as_table(self) -> Table:
+        return table_of(self.properties)
 
 
 def run(settings: Settings, session: Session) -> CheckResult:

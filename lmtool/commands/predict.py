@@ -60,7 +60,6 @@ class PredictResult(base.Result):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts."""
 
     title = "run {0.run}"
-    listed = "words"
 
     run: str
     contexts: list[Context]
@@ -74,6 +73,9 @@ class PredictResult(base.Result):
     def codes(self) -> list[WordPath]:
         """With paths=true, each code of these words with its decisions."""
         return [code for context in self.contexts for code in context.codes]
+
+    def as_table(self) -> base.Table:
+        return base.table_of(self.words)
 
     def table_text(self) -> str:
         from lmtool.data.text_form import visible

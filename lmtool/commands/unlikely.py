@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lmtool.config.data import WordRule
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.results.base import Result
+from lmtool.results.base import Result, Table, table_of
 from lmtool.session import Session
 
 AROUND = 4  # number of words shown before and after
@@ -39,11 +39,13 @@ class UnlikelyResult(Result):
     """The result of `unlikely`: a row per word, the least likely word first. run: the run or ARPA file."""
 
     title = "words of {0.text} that {0.run} predicts least"
-    listed = "words"
 
     run: str
     text: str
     words: list[UnlikelyWord]
+
+    def as_table(self) -> Table:
+        return table_of(self.words)
 
 
 def run(settings: Settings, session: Session) -> UnlikelyResult:

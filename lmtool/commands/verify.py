@@ -46,7 +46,7 @@ class VerifyResult(base.Result):
     def heading(self) -> str:
         return ", ".join(self.paths)
 
-    def _table(self) -> base.Table:
+    def as_table(self) -> base.Table:
         from lmtool.data.text_form import visible
 
         return base.table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])

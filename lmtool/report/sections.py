@@ -136,9 +136,9 @@ def comparison(source: ReportFolder) -> Section:
     header, lines = table_of(members)
     table, dots = Table(header, title=split), []
     section.parts.append(table)
-    for member, (_, *cells) in zip(members, lines, strict=True):
+    for member, line in zip(members, lines, strict=True):
         difference, low, high = member.difference, member.from_, member.to
-        (table.rows if member.normalized else table.unnormalized).append([member.label, *cells])
+        (table.rows if member.normalized else table.unnormalized).append(line)
         if difference is not None and low is not None and high is not None and member.normalized:
             shown = f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}")
             dots.append(Dot(member.label, difference, shown, (low, high)))
