@@ -165,15 +165,15 @@ def load_model(
 
 
 def load_member(
-    name: str, known: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
+    name: str, vocabulary: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
 ) -> tuple[LanguageModel, Vocabulary]:
-    """Load the model of a run folder or an ARPA file with its words. known: a vocabulary that may be the run's."""
+    """Load the model of a run folder or an ARPA file with its words. vocabulary: a vocabulary that may be the run's."""
     if Path(name).is_file():
         arpa = load_arpa(name)
         return arpa.model, arpa.vocabulary
     run = Run.open(Path(name))
-    shared = known is not None and known.fingerprint() == run.vocabulary_fingerprint
-    own = known if known is not None and shared else run_vocabulary(run)
+    shared = vocabulary is not None and vocabulary.fingerprint() == run.vocabulary_fingerprint
+    own = vocabulary if vocabulary is not None and shared else run_vocabulary(run)
     return load_model(run, own, device, inside=inside), own
 
 

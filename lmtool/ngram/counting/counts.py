@@ -148,7 +148,7 @@ def count_text(
     ids: Array = np.concatenate([tokenizer(block, "the text") for block in blocks])
     types = tokenizer.types()
     words = [word for word in (types if given is None else given) if word != leave_out]
-    vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), None, given=words, sentences=True)
+    vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), None, word_list=words, sentences=True)
     ids = remap[ids]
     text = Split(ids, sentence_offsets(ids, vocabulary), np.empty(0, dtype=np.int64), 0, vocabulary.bos)
     return count_ngrams(text, vocabulary, order), vocabulary, first_places_of(ids, len(vocabulary))

@@ -91,7 +91,7 @@ class _Pruning:
             nodes, longer = (self.trie.span(m) for m in (k, min(k + 1, n)))
             if k < n and revised:
                 counting, kept = self.smoother.counting, mask[longer]
-                adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], kept=kept)
+                adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], mask=kept)
             if k > 1:
                 gains = self.gains.get(k)
                 if gains is None:
