@@ -111,7 +111,7 @@ def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
-            raise UserError(f"{path} has other pieces than its run: {REMEDY}")
+            raise UserError(f"{path} has pieces that differ from those of its run: {REMEDY}")
     text_rules, blank_lines = TextRules.of(data), data.takes_blank_lines()
     return TextForm(vocabulary, rules.unit, text_rules, data.drops_tags(), subwords, blank_lines)
 
@@ -122,7 +122,7 @@ def run_vocabulary(run: Run) -> Vocabulary:
     run.require_whole(VOCABULARY)
     vocabulary = load_vocabulary(path)
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
-        raise UserError(f"{path} has other words than its run: {REMEDY}")
+        raise UserError(f"{path} has words that differ from those of its run: {REMEDY}")
     return vocabulary
 
 
