@@ -131,7 +131,7 @@ class TextForm:
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
         more = [f"and {len(unknown) - 3} more"] if len(unknown) > 3 else []
         if unknown:
-            raise UserError("; ".join([*map(self._unknown, unknown[:3]), *more]))
+            raise UserError("; ".join([*map(self._describe_unknown, unknown[:3]), *more]))
 
     def as_split(self, sentences: Iterable[list[str]], *, one_text: bool) -> tuple[Split, list[int]]:
         """Return sentences as text that can be scored, without sentences that have no tokens, and the number of tokens
@@ -158,7 +158,7 @@ class TextForm:
         )
         return text, sizes
 
-    def _unknown(self, word: str) -> str:
+    def _describe_unknown(self, word: str) -> str:
         if word in MARKS.values():
             return f"{word[1:]} is in the text: lmtool adds sentence boundaries itself; remove it"
         if (same := same_in_other_form(word, self.vocabulary)) is not None:
