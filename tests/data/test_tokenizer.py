@@ -66,7 +66,7 @@ def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
     words = [tokenizer.types()[k] for k in ids]
     assert split_words(text) == words
     vocabulary, _, _ = select(
-        tokenizer.types(), np.ones(len(tokenizer.types()), int), RULES, given=None, sentences=False
+        tokenizer.types(), np.ones(len(tokenizer.types()), int), RULES, word_list=None, sentences=False
     )
     assert TextForm(vocabulary).split(text) == words
 
