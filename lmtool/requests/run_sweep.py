@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from lmtool.config.composition import OPTIONAL, Composition, hydra_state, hydra_words, run_hydra_app
 from lmtool.config.grammar import override_key, parse_value, quote_text, sweep_values, to_hydra_text
 from lmtool.config.options import EXPERIMENT, folder_in_use
-from lmtool.config.request import Request, is_hydra_key
+from lmtool.config.request import Request, is_run_control_key
 from lmtool.config.rules import require_folder
 from lmtool.errors import UserError
 from lmtool.requests import mistakes
@@ -33,7 +33,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
     """Run the jobs of a sweep by Hydra's sweeper and launcher, and return the exit code. quiet: whether to print
     nothing. progress: whether to show bars; None: on a terminal.
     """
-    hydra_values = {key: value for key, value in request.values.items() if is_hydra_key(key)}
+    hydra_values = {key: value for key, value in request.values.items() if is_run_control_key(key)}
     first_job = replace(compose_jobs(request)[0].request, values=hydra_values | {"hydra.mode": "MULTIRUN"}, sweep=False)
     first, settings = compose_request(first_job)
     session_arguments = {"quiet": quiet, "progress": on_terminal() if progress is None else progress}
@@ -73,7 +73,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
 
 def _setting_keys(request: Request) -> list[str]:
     """Return the keys of a request's values, except Hydra's."""
-    return [key for key in request.values if not is_hydra_key(key)]
+    return [key for key in request.values if not is_run_control_key(key)]
 
 
 def _find_optional_keys(request: Request) -> set[str]:
@@ -86,7 +86,7 @@ def _find_optional_keys(request: Request) -> set[str]:
             raise UserError(mistakes.describe_unknown_key(key, jobs))
         optional_keys |= {key} if any(is_lacking) else set()
     groups = [group for group in request.choices if not re.search(r"[/@+]", group)]
-    return optional_keys | {group for group in groups if any(group not in job.groups for job in jobs)}
+    return optional_keys | {group for group in groups if any(group not in job.choices for job in jobs)}
 
 
 def _sweep_words(request: Request, optional_keys: set[str], first: Composition, settings: DictConfig) -> list[str]:
@@ -98,11 +98,11 @@ def _sweep_words(request: Request, optional_keys: set[str], first: Composition, 
     """
     if not request.is_untrusted:
         return hydra_words(request, optional_keys)
-    values = {key: value for key, value in request.values.items() if not is_hydra_key(key)}
+    values = {key: value for key, value in request.values.items() if not is_run_control_key(key)}
     trusted = replace(request, config_dir=None, choices=request.choices | find_trusted_choices(first), values=values)
     set_by_caller = ("hydra.sweeper.params", "hydra.sweep.dir")
     changes = restricted_changes(first, settings).items()
-    changed = {key: value for key, value in changes if is_hydra_key(key) and not key.startswith(set_by_caller)}
+    changed = {key: value for key, value in changes if is_run_control_key(key) and not key.startswith(set_by_caller)}
     return hydra_words(trusted, optional_keys) + [f"++{key}={to_hydra_text(changed[key])}" for key in changed]
 
 
