@@ -13,7 +13,7 @@ from lmtool.api.running import (
     Callback,
     Option,
     RunLike,
-    load_model,
+    as_text_model,
     new_folder,
     normalize_arguments,
     output_folder,
@@ -141,7 +141,7 @@ def evaluate(
         return run_verb(Evaluation, "eval", {"run": run, **source, **settings}, out, progress)
     from lmtool.commands._eval_scores import evaluate_split
 
-    loaded = load_model(run, settings.pop("device", "auto"), settings.pop("options", None))
+    loaded = as_text_model(run, settings.pop("device", "auto"), settings.pop("options", None))
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
     usable = {"accuracy", "unnormalized"}
     if settings.keys() - usable:
@@ -260,7 +260,7 @@ def score_texts(
         raise UserError(f"texts={texts!r:.40}: give a list of texts, or another iterable, e.g. [{texts!r:.20}]")
     require_flags(across_sentences=across_sentences)
     runs = [run] if run_out is None else [run, run_out]
-    models = [load_model(each, device, options) for each in runs]
+    models = [as_text_model(each, device, options) for each in runs]
     scoring = [ScoringModel(each.model, each.form, each.name) for each in models]
 
     def strings() -> Iterator[str]:

@@ -40,12 +40,12 @@ Callback = Callable[[dict[str, Any]], object]
 T = TypeVar("T")
 
 
-def load_model(run: RunLike, device: str, options: Any) -> TextModel:
+def as_text_model(run: RunLike, device: str, options: Any) -> TextModel:
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
 
-    return load(run_folder(run), device, options=options)
+    return load(folder_of(run), device, options=options)
 
 
 def run_verb(
@@ -121,7 +121,7 @@ def overwrite_mode(overwrite: bool, out: str | PathLike[str] | None, settings: M
     if overwrite and out is not None:
         runs_read = [settings[key] for key in MODEL_SETTINGS if settings.get(key) is not None]
         sources = [each for value in runs_read for each in (value if _is_list(value) else [value])]
-        if Path(out).resolve() in [run_folder(each).resolve() for each in sources]:
+        if Path(out).resolve() in [folder_of(each).resolve() for each in sources]:
             raise UserError(f"out={out} is a run that is read: choose another folder to write to")
     return "overwrite" if overwrite else None
 
@@ -160,7 +160,7 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
         given = values[key]
         if (listed := verb_types[key].item is not None) and not _is_list(given):
             raise UserError(f"{key}={given!r:.40}: give a list, e.g. [{given!r:.40}]")
-        values[key] = [str(run_folder(each)) for each in given] if listed else str(run_folder(given))
+        values[key] = [str(folder_of(each)) for each in given] if listed else str(folder_of(given))
     with translate_path_errors():
         if "arpa" in verb_types and "run" in values and Path(values["run"]).is_file():
             values["arpa"] = values.pop("run")
@@ -181,7 +181,7 @@ def is_model_setting(key: str, verb_types: Mapping[str, SettingType]) -> bool:
     return key in MODEL_SETTINGS and key in verb_types and verb_types[key].may_be_text
 
 
-def run_folder(run: RunLike) -> Path:
+def folder_of(run: RunLike) -> Path:
     """Return the folder or file of a run given in any form of RunLike."""
     if isinstance(run, RunResult):
         return run.folder

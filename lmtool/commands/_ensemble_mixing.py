@@ -21,7 +21,7 @@ from lmtool.mixtures.linear import fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
 from lmtool.results.runs import Member
 from lmtool.runs.corpus import save_words, tokenizer_of
-from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note, text_key
+from lmtool.runs.run import Run, fitted_by, fitted_note, merge_fitted, text_key
 from lmtool.session import Session
 
 
@@ -78,7 +78,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         members=tuple(str(Path(name).resolve()) for name in settings.runs),
         weights=tuple(float(weight) for weight in fitted.weights),
         mixture=fitted.mixture | ({} if settings.vocabulary is None else {"vocabulary": UNION}),
-        fitted_on=all_fitted(own, *(member.fitted_on for member in members.values())),
+        fitted_on=merge_fitted(own, *(member.fitted_on for member in members.values())),
         started_in=os.getcwd() if first is None else first.started_in,
     ).save()
     names = [str(Path(name)) for name in settings.runs]
@@ -123,7 +123,7 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
     by_name = list(zip(settings.runs, scores, strict=True))
     fits = {"the mixture": own} | {name: list(each.fitted) for name, each in by_name}
     session.note(*fitted_note(fits, scores[0].split))
-    mixed = scores[0].mixed(mix(log_prob, weights), scores[1:], own)
+    mixed = scores[0].mix_with(mix(log_prob, weights), scores[1:], own)
     mixed.save(session.out / SCORES_FILE)
     one_model = f"; if all are n-gram models, lmtool convert 'runs=[{session.out}]' makes one of them"
     session.note(

@@ -18,10 +18,10 @@ from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import scores_by
-from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
-from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown, tokens_of
+from lmtool.evaluation.other_tools import align, read_scores, tokens_of_file
+from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, quote_word, tokens_of
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.vocabularies import common_vocabulary, over, union_note
+from lmtool.mixtures.vocabularies import common_vocabulary, map_vocabulary, union_note
 from lmtool.results.base import read_summary
 from lmtool.runs.corpus import open_run_corpus, tokenizer_in
 from lmtool.runs.load import load_member, load_model, run_vocabulary, text_form
@@ -57,7 +57,7 @@ def scores_of(settings: MembersConfig, session: Session) -> tuple[list[TokenScor
     else:
         tokens, read = tokens_of_file(next(iter(others.values()))), f"the text of {names[0]}"
     scored |= {
-        name: TokenScores(aligned(scores, tokens), tokens, read, scores.normalized) for name, scores in others.items()
+        name: TokenScores(align(scores, tokens), tokens, read, scores.normalized) for name, scores in others.items()
     }
     return [scored[name] for name in names], tokens
 
@@ -94,7 +94,7 @@ def open_members(
                 for split in used & {*corpus.splits}:
                     ours, other = (tokens_of(c.split(split), c.vocabulary) for c in (corpus, theirs))
                     _require_same(str(runs[0].folder), ours, str(run.folder), other)
-    return corpus, [over(*loaded[name], vocabulary, union=union) for name in names]
+    return corpus, [map_vocabulary(*loaded[name], vocabulary, union=union) for name in names]
 
 
 def require_one_unit(names: list[str], text: str | None) -> None:
@@ -179,7 +179,7 @@ def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None
     differ = np.flatnonzero(theirs != tokens.ids[:both])
     if len(differ):
         at = int(differ[0])
-        place = f"{tokens.place(at)} is {shown(tokens, at)} in one and {shown(others, at)} in the other"
+        place = f"{tokens.place(at)} is {quote_word(tokens, at)} in one and {quote_word(others, at)} in the other"
     else:
         place = f"{tokens.count:,} and {others.count:,} of them, of which the first {both:,} agree"
     raise UserError(f"{first} and {name} scored different tokens: {place}; score the same text, over the same words")

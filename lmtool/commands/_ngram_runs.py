@@ -22,7 +22,7 @@ from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.results.base import Result, sizes_text
 from lmtool.runs.corpus import save_words
 from lmtool.runs.load import load_model, run_vocabulary
-from lmtool.runs.run import Fits, Run, all_fitted
+from lmtool.runs.run import Fits, Run, merge_fitted
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
@@ -60,7 +60,7 @@ def save_ngram_run(
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
         choices={},
         origins={group: place for group, place in text.origins.items() if group in ("data", "segmenter")},
-        fitted_on=all_fitted(*fits),
+        fitted_on=merge_fitted(*fits),
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
 

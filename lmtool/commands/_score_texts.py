@@ -294,7 +294,7 @@ def score_blocks(
             result.tokens_per_second = tokens / result.seconds if tokens else None
             yield block.where(chosen), rows, errors
     if settings.text != STANDARD and journal.rows == journal.faults.count > 0:
-        raise UserError(f"{settings.text}: every record is faulty: {journal.faults.of_first[0]}")
+        raise UserError(f"{settings.text}: every record is faulty: {journal.faults.first_messages[0]}")
     journal.finish()
 
 

@@ -48,7 +48,7 @@ from lmtool.training.optimizers import make_optimizers, range_test, use_gradient
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.reporting import Trackers, numbers_in
-from lmtool.training.state import State, load_state, remove_unfinished
+from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
@@ -197,7 +197,7 @@ def _run(
     return run
 
 
-def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> State | None:
+def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processes: Processes) -> TrainingState | None:
     state, out = None, session.out
     if processes.first:
         if settings.lr_range and settings.resume is not None:
@@ -210,7 +210,7 @@ def _state_to_resume(settings: NetworkTrainingConfig, session: Session, processe
                 session.note(f"{out} has no checkpoint yet; its training starts from scratch")
             else:
                 session.say(f"resuming {out} from step {state.values['progress']['step']:,}")
-    state_of_all: State | None = processes.from_first(state)
+    state_of_all: TrainingState | None = processes.from_first(state)
     return state_of_all
 
 

@@ -20,7 +20,7 @@ from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import NOT_COMPARABLE, of_json, sizes_text
+from lmtool.results.base import NOT_COMPARABLE, result_from_json, sizes_text
 from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
@@ -48,7 +48,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         corpus, listed = whole, None
         if settings.limit_vocabulary is not None:
             corpus = limit_words(
-                whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).of_words)
+                whole, read_limit_words(settings.limit_vocabulary, TextRules.of(settings.data).word_rules)
             )
             listed = ~corpus.oov
         if finished:
@@ -78,7 +78,7 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
             f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
         )
     saved = read_json(path, REMEDY, TRAINED)
-    return of_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
+    return result_from_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
 
 
 def _estimate(
@@ -131,7 +131,7 @@ def _estimate(
     if tuning_split is not None:
         merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
     fit = tuning_split is None
-    table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+    table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
     eos = units.corpus.vocabulary.eos
     if settings.prune_to is not None or settings.prune_entropy is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
-from lmtool.results.base import Result
+from lmtool.results.base import Result, Table, table_of
 from lmtool.session import Session
 from lmtool.system.terminal import Cell
 
@@ -24,7 +24,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(frozen=True)
-class Row:
+class Property:
     """A property of the text."""
 
     property: str
@@ -38,12 +38,14 @@ class CheckResult(Result):
     """
 
     title = "text {0.text}: {0.command}"
-    listed = "properties"
 
     text: str
     command: str
     remarks: list[str]
-    properties: list[Row]
+    properties: list[Property]
+
+    def as_table(self) -> Table:
+        return table_of(self.properties)
 
 
 def run(settings: Settings, session: Session) -> CheckResult:
@@ -64,11 +66,11 @@ def run(settings: Settings, session: Session) -> CheckResult:
     files = text_files(settings.text, "text")
     for block in read_blocks(*files, column=settings.column, setting="column", tables=True, faults=faults):
         profile.add(block)
-    rows = [Row("files", len(files)), Row("records that are not text", faults.count)]
-    rows += [Row(*each) for each in profile.rows()]
+    rows = [Property("files", len(files)), Property("records that are not text", faults.count)]
+    rows += [Property(*each) for each in profile.rows()]
     remarks, fitting = _advice(profile)
     if faults.count:
-        remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.of_first[0]}")
+        remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.first_messages[0]}")
         fitting.append("data.on_error=skip")
     column = [f"data.column={settings.column}"] if settings.column else []
     words = ["data=text", f"data.train={settings.text}", *column, "data.split.valid=0.05", *fitting]

@@ -43,9 +43,8 @@ class CompareResult(base.Result):
     members: list[Compared]
     resampled: str = field(metadata=base.UNSAVED)
 
-    def _table(self) -> base.Table:
-        header, lines = base.table_of(self.members)
-        return header, [[row.label, *line[1:]] for row, line in zip(self.members, lines, strict=True)]
+    def as_table(self) -> base.Table:
+        return base.table_of(self.members)
 
 
 def run(settings: Settings, session: Session) -> CompareResult:
@@ -88,7 +87,7 @@ def run(settings: Settings, session: Session) -> CompareResult:
     resampled = f"{names}: {tokens.count:,} tokens{within}; {drawn}"
     about_text = rows[0].split, tokens.count, unit, units
     result = CompareResult(*about_text, settings.resamples, rows, resampled)
-    header, lines = result._table()
+    header, lines = result.as_table()
     keys = list(base.as_json(rows[0]))[: len(header)]
     texts = {"csv": csv_text([keys, *lines]), "md": f"{result.to_markdown()}\n", "tex": f"{result.to_latex()}\n"}
     for suffix, text in texts.items():

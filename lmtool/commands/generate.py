@@ -36,7 +36,7 @@ class GenerateResult(base.Result):
     def table_text(self) -> str:
         return ("\n\n" if any("\n" in text for text in self.texts) else "\n").join(self.texts)
 
-    def _table(self) -> base.Table:
+    def as_table(self) -> base.Table:
         return ["text"], [[text] for text in self.texts]
 
 

@@ -56,7 +56,7 @@ class NeighborsResult(base.Result):
     by: str = field(metadata=base.UNSAVED)
     words: list[Near]
 
-    def _table(self) -> base.Table:
+    def as_table(self) -> base.Table:
         rows: list[list[Cell]] = [
             [near.word, k, each.word, getattr(each, self.by)]
             for near in self.words
@@ -67,7 +67,7 @@ class NeighborsResult(base.Result):
     def table_text(self) -> str:
         from lmtool.data.text_form import visible
 
-        header, rows = self._table()
+        header, rows = self.as_table()
         return text_table(header, [[visible(str(word)), k, visible(str(near)), by] for word, k, near, by in rows])
 
 

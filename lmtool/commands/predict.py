@@ -38,7 +38,7 @@ class Settings(ModelUserConfig):
 
 
 @dataclass(frozen=True)
-class Word:
+class PredictedWord:
     """A word that may follow a text. rank: from 1."""
 
     rank: int = field(metadata=base.UNSAVED | base.figure("rank"))
@@ -52,7 +52,7 @@ class Context:
     """A text and its most probable next words, with their codes."""
 
     text: str
-    words: list[Word]
+    words: list[PredictedWord]
     codes: list[WordPath] = field(metadata=base.UNSAVED, default_factory=list)
 
 
@@ -61,13 +61,12 @@ class PredictResult(base.Result):
     """The result of `predict`: a row for each word, the most probable first, after each of several texts."""
 
     title = "run {0.run}"
-    listed = "words"
 
     run: str
     contexts: list[Context]
 
     @property
-    def words(self) -> list[Word]:
+    def words(self) -> list[PredictedWord]:
         """The words after all texts."""
         return [word for context in self.contexts for word in context.words]
 
@@ -75,6 +74,9 @@ class PredictResult(base.Result):
     def codes(self) -> list[WordPath]:
         """With paths=true, each code of these words with its decisions."""
         return [code for context in self.contexts for code in context.codes]
+
+    def as_table(self) -> base.Table:
+        return base.table_of(self.words)
 
     def table_text(self) -> str:
         from lmtool.data.text_form import visible
@@ -115,7 +117,9 @@ def run(settings: Settings, session: Session) -> PredictResult:
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
             codes = _paths(model, context, [word for word, _ in predicted])
-        found = Context(text, [Word(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes)
+        found = Context(
+            text, [PredictedWord(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes
+        )
         session.say(PredictResult(model.name, [found]).table_text())
         if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")

@@ -115,7 +115,7 @@ def run(settings: Settings, session: Session) -> RescoreResult:
         if reference_words == 0:
             raise UserError(f"{file} has no words: give the right transcriptions")
         both = (lists.total - penalty * sizes, weight), (lists.total, 0.0)
-        new, old = (errors[nbest.chosen(total, log_prob, lists.offsets, by)].sum() for total, by in both)
+        new, old = (errors[nbest.best_hypotheses(total, log_prob, lists.offsets, by)].sum() for total, by in both)
         best = np.minimum.reduceat(errors, lists.offsets[:-1]).sum()
         names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
         rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}

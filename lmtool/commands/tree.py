@@ -44,8 +44,6 @@ class TreeResult(base.Result):
     seconds: time to build it, 0 for the tree of a run.
     """
 
-    listed = "words"
-
     kind: str
     tree: Tree = field(metadata=base.UNSAVED)
     analysis: TreeAnalysis = field(metadata=base.MERGED)
@@ -58,6 +56,9 @@ class TreeResult(base.Result):
     def metric(self) -> float:
         """The mean depth weighted by frequency, in decisions."""
         return self.analysis.weighted_mean_depth
+
+    def as_table(self) -> base.Table:
+        return base.table_of(self.words)
 
     def heading(self) -> str:
         a = self.analysis

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lmtool.config.data import WordRule
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.results.base import Result
+from lmtool.results.base import Result, Table, table_of
 from lmtool.session import Session
 
 AROUND = 4  # number of words shown before and after
@@ -22,7 +22,7 @@ class Settings(ModelUserConfig):
 
 
 @dataclass(frozen=True)
-class Row:
+class UnlikelyWord:
     """A word in its context, with its surprisal."""
 
     rank: int
@@ -39,11 +39,13 @@ class UnlikelyResult(Result):
     """The result of `unlikely`: a row per word, the least likely word first. run: the run or ARPA file."""
 
     title = "words of {0.text} that {0.run} predicts least"
-    listed = "words"
 
     run: str
     text: str
-    words: list[Row]
+    words: list[UnlikelyWord]
+
+    def as_table(self) -> Table:
+        return table_of(self.words)
 
 
 def run(settings: Settings, session: Session) -> UnlikelyResult:
@@ -73,14 +75,14 @@ def run(settings: Settings, session: Session) -> UnlikelyResult:
     bits = scores.surprisal / math.log(2)
     per_character = np.nan_to_num(bits / [len(graphemes(word)) for word in rows.words], nan=-1)
     sentence_of = np.searchsorted(rows.starts, np.arange(len(bits)), side="right") - 1
-    found: list[Row] = []
+    found: list[UnlikelyWord] = []
     for at in np.argsort(-per_character, kind="stable")[: settings.top].tolist():
         first, end = rows.starts[sentence_of[at] : sentence_of[at] + 2]
         before, after = rows.words[max(first, at - AROUND) : at], rows.words[at + 1 : min(end, at + 1 + AROUND)]
         context = " ".join([*before, f"[{rows.words[at]}]", *after])
         line = int(rows.columns["sentence"][at])
         figures = float(bits[at]), float(per_character[at]), bool(scores.oov[at])
-        found.append(Row(len(found) + 1, line, visible(rows.words[at]), *figures, context))
+        found.append(UnlikelyWord(len(found) + 1, line, visible(rows.words[at]), *figures, context))
     result = UnlikelyResult(model.name, settings.text, found)
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}")
     return result

@@ -27,7 +27,7 @@ class Settings(VerbConfig):
 
 
 @dataclass(frozen=True)
-class Row:
+class FileCheck:
     """A file. condition: `whole` (as it was written), `damaged`, or `unverified` (without a checksum)."""
 
     file: str = field(metadata=base.figure("file"))
@@ -41,12 +41,12 @@ class VerifyResult(base.Result):
     """The result of `verify`: a row for each file. paths: the paths that were given."""
 
     paths: list[str] = field(metadata=base.UNSAVED)
-    files: list[Row]
+    files: list[FileCheck]
 
     def heading(self) -> str:
         return ", ".join(self.paths)
 
-    def _table(self) -> base.Table:
+    def as_table(self) -> base.Table:
         from lmtool.data.text_form import visible
 
         return base.table_of([replace(row, file=visible(row.file), damage=row.damage or "") for row in self.files])
@@ -63,7 +63,7 @@ def run(settings: Settings, session: Session) -> VerifyResult:
     from lmtool.runs.run import newest
 
     paths = [Path(path) for path in settings.paths] or [newest()]
-    files = [Row(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
+    files = [FileCheck(str(path), *verified(path, checksum)) for path, checksum in sorted(files_of(paths).items())]
     if not files:
         raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
     result = VerifyResult([*map(str, paths)], files)

@@ -42,11 +42,11 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
         raise UserError(INSTALL) from None
-    found = Counter({" ": int(counts.sum())})  # characters of words, and the space before each
+    character_counts = Counter({" ": int(counts.sum())})  # characters of words, and the space before each
     for word, count in zip(words, counts.tolist(), strict=True):
         for character in word:
-            found[character] += count
-    letters = {c: count for c, count in found.items() if c.isalpha()}
+            character_counts[character] += count
+    letters = {c: count for c, count in character_counts.items() if c.isalpha()}
     other = sum(count for c, count in letters.items() if not regex.match(r"\p{Latin}", c))
     share = other / max(1, sum(letters.values()))
     bytes_first: list[str] = []
@@ -56,7 +56,7 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
     decoder: decoders.Decoder
     if share >= NON_LATIN and size > BYTES:
         bytes_first = list(BYTE_PIECES)
-        alphabet = _alphabet(found, size - BYTES)
+        alphabet = _alphabet(character_counts, size - BYTES)
         texts, counts = _parts(words, counts, alphabet)
         cutter = pre_tokenizers.Split(Regex(LIKE_A_BYTE), "merged_with_previous")
         decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
@@ -250,7 +250,7 @@ def _substrings(text: Any, inside: Any, begins: Any, first: Any, fill: bool, sta
     """
     for word in range(len(begins) - 1):
         begin, after = begins[word], begins[word + 1]
-        written = first[word] if fill else 0
+        place = first[word] if fill else 0
         for stop in range(begin + 1, after + 1):
             ends = stop == after or not inside[stop]
             lowest = max(begin, stop - MAX_PIECE) if ends else stop - 1
@@ -261,10 +261,10 @@ def _substrings(text: Any, inside: Any, begins: Any, first: Any, fill: bool, sta
                     value = np.uint64(14695981039346656037)
                     for i in range(at, stop):
                         value = (value ^ np.uint64(text[i])) * np.uint64(1099511628211)
-                    start[written], end[written], hashes[written] = at - begin, stop - begin, value
-                written += 1
+                    start[place], end[place], hashes[place] = at - begin, stop - begin, value
+                place += 1
         if not fill:
-            first[word + 1] = written
+            first[word + 1] = place
 
 
 @numba.njit(cache=True, nogil=True)

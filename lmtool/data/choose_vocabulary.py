@@ -72,7 +72,7 @@ def listed_words(source: Source, data: DataConfig) -> list[str] | None:
     """Return the listed words of the vocabulary in their order, or None if train decides."""
     if not isinstance(source.word_list, str):
         return source.word_list
-    return read_word_list(source.word_list, TextRules.of(data).of_words, chars=data.vocabulary.unit.is_character)
+    return read_word_list(source.word_list, TextRules.of(data).word_rules, chars=data.vocabulary.unit.is_character)
 
 
 def read_limit_words(path: str, rules: TextRules = UNCHANGED) -> list[str]:
@@ -163,7 +163,7 @@ def piece_writer(path: str) -> Callable[[TextBlock], TextBlock]:
 
     def written(block: TextBlock) -> TextBlock:
         lines = [line.removesuffix("\r") for line in block.content.decode("utf-8", "replace").split("\n")[:-1]]
-        return block.rewritten("".join(f"{line}\n" for line in in_pieces(lines)).encode())
+        return block.rewrite("".join(f"{line}\n" for line in in_pieces(lines)).encode())
 
     return written
 

@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_files import attributes
-from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parsed
+from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parse_json
 from lmtool.system.terminal import html_table
 
 Sentence = str | Sequence[str]
@@ -218,7 +218,7 @@ class Corpus(Store):
         if "train" not in self.splits:
             return {}
         said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")
-        ends: dict[str, int] = parsed(said, {str: COUNT}, "sources")
+        ends: dict[str, int] = parse_json(said, {str: COUNT}, "sources")
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:

@@ -102,8 +102,8 @@ class TextCorpus(DerivedCorpus):
 
 def limit_words(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """Return the corpus with `<unk>` for each word except `words`, whose ids keep their order, `<s>` and `</s>`."""
-    units, listed = corpus.vocabulary.limit(words)
-    return MappedCorpus(corpus, np.where(listed, np.cumsum(listed) - 1, units.unk), units)
+    units, word_mask = corpus.vocabulary.limit(words)
+    return MappedCorpus(corpus, np.where(word_mask, np.cumsum(word_mask) - 1, units.unk), units)
 
 
 def interleave(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -47,7 +47,7 @@ class FileLines(bytes):
         """Return records as a block, without the byte-order marks of their lines."""
         return cls.of(without_marks(b"".join([lines for _, lines in records]), file), file, records=records)
 
-    def kept(self, check: Callable[[bytes, str], None], faults: Faults) -> FileLines:
+    def without_faults(self, check: Callable[[bytes, str], None], faults: Faults) -> FileLines:
         """Return the block without the records for which check(lines, place) raises RecordError: they are faults."""
         numbered = enumerate(io.BytesIO(self), self.first)
         good = []
@@ -68,7 +68,7 @@ class Faults:
     on_error: str = STOP
     setting: str = "on_error"
     count: int = 0
-    of_first: list[str] = field(default_factory=list)
+    first_messages: list[str] = field(default_factory=list)
 
     def __enter__(self) -> None:
         pass
@@ -81,12 +81,14 @@ class Faults:
     def add(self, messages: list[str]) -> None:
         """Count faults."""
         self.count += len(messages)
-        self.of_first = [*self.of_first, *messages][:SHOWN]
+        self.first_messages = [*self.first_messages, *messages][:SHOWN]
 
     def notes(self) -> list[str]:
         """Return a note of the faults, or nothing without faults."""
         what = "left out" if self.on_error == SKIP else "each an empty row"
-        note = f"{self.setting}={self.on_error}: faulty records, {what}: {self.count:,}; {'; '.join(self.of_first)}"
+        note = (
+            f"{self.setting}={self.on_error}: faulty records, {what}: {self.count:,}; {'; '.join(self.first_messages)}"
+        )
         return [note] if self.count else []
 
 

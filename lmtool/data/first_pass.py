@@ -89,7 +89,7 @@ def without_marked_records(blocks: Blocks, data: DataConfig, faults: Faults) -> 
                 check(block, data.name)
             yield block
         except RecordError:
-            yield FileLines.of_block(block, data.name).kept(check, faults)
+            yield FileLines.of_block(block, data.name).without_faults(check, faults)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitS
         raise UserError(f"data.segmenter={data.segmenter.kind}: {remedy}")
     for name, blocks in source.splits.items():
         handle = files.enter_context(_open_temporary(store, name))
-        written = 0
+        position = 0
         sources = source.sources if name == "train" else {}
         for part, read in (sources or {name: blocks}).items():
             for block in read_ahead(read()):
@@ -122,13 +122,13 @@ def _tokenize_splits(data: DataConfig, source: Source, store: Path, files: ExitS
                     ids = tokenizer(block, name)
                 except RecordError:
                     for lines in source.uncut() if source.uncut is not None else [block]:  # errors name the record
-                        FileLines.of_block(lines, name).kept(mark_checker(data), STOP_AT_FAULTS)
+                        FileLines.of_block(lines, name).without_faults(mark_checker(data), STOP_AT_FAULTS)
                     raise
                 ids.tofile(handle)
                 bar.update(len(ids))
-                written += len(ids)
+                position += len(ids)
             if sources:
-                ends[part] = written
+                ends[part] = position
         splits[name] = _map_ids(handle)
         spaces[name] = tokenizer.inserted_spaces - sum(spaces.values())
     if source.parts is not None:

@@ -170,7 +170,7 @@ def _write(
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:
-            stores.write_cloze(file, source, vocabulary, TextRules.of(data).of_words)
+            stores.write_cloze(file, source, vocabulary, TextRules.of(data).word_rules)
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
@@ -223,7 +223,7 @@ def _notes(source: Source, empty_lines: int, entropy: float | None, ends: dict[s
 
 
 def _notes_of_pieces(
-    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.Row]
+    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[stores.SplitRow]
 ) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]

@@ -66,17 +66,17 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
 
 def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
     """Return tokens in the forms that a vocabulary has: plain quotes, brackets, apostrophes; single marks for runs."""
-    found: list[str] = []
+    words: list[str] = []
     for token in tokens:
         dash = ["--"] * all(map(_is_dash, token))
         others = WRITTEN.get(token, (token.translate(PLAIN), *dash))
         best = next((form for form in (token, *others) if form in known), None)
         marks = [] if token in TEX or has_letters(token) else CHARACTER.findall(token)
         if best is None and len(set(marks)) == 1 and marks[0] in known:
-            found += marks
+            words += marks
         else:
-            found.append(best or token)
-    return found
+            words.append(best or token)
+    return words
 
 
 def words_of(word: str, form: TextForm, rule: WordRule, *, keep_punctuation: bool, is_last: bool) -> list[str]:

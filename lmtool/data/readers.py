@@ -138,7 +138,7 @@ def checked_blocks(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS
             check_text(text, name)
             yield text
         except RecordError:
-            yield text.kept(check_text, faults)
+            yield text.without_faults(check_text, faults)
 
 
 def whole_lines(handle: IO[bytes], name: str, faults: Faults = STOP_AT_FAULTS) -> Iterator[FileLines]:

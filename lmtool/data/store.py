@@ -21,7 +21,7 @@ from lmtool.system import schemas
 from lmtool.system.arrays import IntArray, pieces_of, sentence_offsets
 from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import attributes, open_hdf5, require_own_content
-from lmtool.system.schemas import parsed
+from lmtool.system.schemas import parse_json
 
 KIND = "lmtool corpus"
 FORMAT = 4  # changes with the content of stores, which are then rebuilt
@@ -30,7 +30,7 @@ REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # ids renumbered together
 WORDS_PER_CHUNK = 1 << 18  # words cut into pieces together
 Remap = npt.NDArray[np.int32] | PieceTable  # the id, or the ids of pieces, for each provisional id
-Row = dict[str, "str | int | float | None"]
+SplitRow = dict[str, "str | int | float | None"]
 
 
 class UnusableStore(UserError):
@@ -63,9 +63,9 @@ class Store:
         about = attributes(file, schemas.STORE)
         self.name, self.fingerprint, self.sentences = about["name"], about["fingerprint"], about["sentences"]
         self.train_counted_externally = "first_places" in file["vocabulary"]
-        self.splits: list[str] = parsed(about["splits"], [str], "splits")
-        self.provenance: dict[str, Any] = parsed(about["provenance"], schemas.PROVENANCE, "provenance")
-        self.rows: list[Row] = self.provenance["rows"]
+        self.splits: list[str] = parse_json(about["splits"], [str], "splits")
+        self.provenance: dict[str, Any] = parse_json(about["provenance"], schemas.PROVENANCE, "provenance")
+        self.rows: list[SplitRow] = self.provenance["rows"]
         self.notes: list[str] = self.provenance["notes"]
 
     @classmethod
@@ -155,7 +155,7 @@ def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary, subwords: Subwor
         group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
 
 
-def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
+def write_counted(group: h5py.Group, train: ExternalCounts) -> SplitRow:
     """Write the vocabulary of a train split that was counted externally; return the split's row of the table."""
     write_vocabulary(group, train.vocabulary)
     group["first_places"] = train.first_places
@@ -163,9 +163,9 @@ def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
     return _row("train", int(counts.sum()), train.sentences, counts > 0, train.oov)
 
 
-def _row(split: str, tokens: int, sentences: int | None, seen: npt.NDArray[np.bool_], oov: int) -> Row:
+def _row(split: str, tokens: int, sentences: int | None, seen: npt.NDArray[np.bool_], oov: int) -> SplitRow:
     """Return the row of a split. seen: bool `[V]`, the words that occur in it."""
-    row: Row = {"split": split, "tokens": tokens, "sentences": sentences, "types": int(seen.sum())}
+    row: SplitRow = {"split": split, "tokens": tokens, "sentences": sentences, "types": int(seen.sum())}
     return row | {"OOV": oov, "OOV %": 100 * oov / tokens, "vocabulary": len(seen)}
 
 
@@ -178,7 +178,7 @@ def write_split(
     vocabulary: Vocabulary,
     characters: int,
     words: int,
-) -> Row:
+) -> SplitRow:
     """Renumber a split into the store; return its row of the table.
 
     provisional: int32 `[N]`. remap, oov: for each provisional id, the id in the vocabulary (or the ids of its pieces),

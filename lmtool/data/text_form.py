@@ -67,7 +67,7 @@ class TextForm:
 
     def written(self, word: str) -> str:
         """Return one word, like `words`: rewritten by the rules, and without a tag if tags are dropped."""
-        written = self.rules.of_words(word)
+        written = self.rules.word_rules(word)
         written = TAG.sub("", written) if self.tags else written
         return MARKS.get(written, written)
 
@@ -101,7 +101,7 @@ class TextForm:
             return self.words(sentence)
         if not isinstance(sentence, Iterable):
             raise UserError(f"{sentence!r:.40} is not a sentence: give a string or a list of words")
-        words, form = list(sentence), replace(self, rules=self.rules.of_words)
+        words, form = list(sentence), replace(self, rules=self.rules.word_rules)
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
@@ -227,7 +227,7 @@ class TextEncoder:
             ids, documents = self._tokenizer.texts(block, "text")
         else:  # JSON may have a lone surrogate, which UTF-8 lacks
             content, tokenizer = block.content.decode("utf-8", "replace").encode(), self._form.tokenizer()
-            words, ends = tokenizer.texts(block.rewritten(content), "text")
+            words, ends = tokenizer.texts(block.rewrite(content), "text")
             ids, documents = _in_pieces(words, ends, tokenizer.types(), subwords, vocabulary)
         unknown = ids == OOV
         ids[unknown] = vocabulary.unk
@@ -252,7 +252,7 @@ def _in_pieces(
 def normalize_texts(block: TextBlock, normalize: Normalize) -> TextBlock:
     """Return texts in a normal form; CCNet's drops the line ends within each text."""
     if normalize is not Normalize.ccnet:
-        return block.rewritten(TextRules(normalize=normalize).encoded(block.content))
+        return block.rewrite(TextRules(normalize=normalize).encoded(block.content))
     parts = (block.content[first:last] for first, last in pairwise([0, *block.ends.tolist()]))
     content = "".join(f"{ccnet(part.decode('utf-8', 'replace'))}\n" for part in parts).encode()
     return TextBlock(content, line_ends(content))

@@ -186,7 +186,7 @@ def record_blocks(
 
 def _new_faults(faults: Faults) -> Iterator[RecordBlock]:
     """Yield the faults so far as blocks, and clear them."""
-    found, faults.of_first = faults.of_first, []
+    found, faults.first_messages = faults.first_messages, []
     yield from (RecordBlock("", None, [], 1, fault=fault) for fault in found)
 
 

@@ -72,7 +72,7 @@ class TextRules:
         return cls(data.vocabulary.lowercase, data.normalize, data.spaces, data.segmenter)
 
     @property
-    def of_words(self) -> TextRules:
+    def word_rules(self) -> TextRules:
         """The rules for text whose words are already separated, e.g. lists of words: without the segmenter."""
         return self if self.segmenter is None else replace(self, segmenter=None)
 
@@ -95,7 +95,7 @@ class TextRules:
         if text.isascii() and not self._changes_ascii:
             return text.lower() if self.lowercase else text
         if self.segmenter is not None:
-            return self.segmenter(self.of_words(text))
+            return self.segmenter(self.word_rules(text))
         if self.spaces is Spaces.unicode and not text.isascii():
             text = text.translate(space_table())
         if self.normalize is Normalize.ccnet:
@@ -115,7 +115,7 @@ class TextRules:
         """Return the number of spaces that the segmenter inserted, which do not count as characters of the text."""
         if self.segmenter is None:
             return 0
-        return len(written.split()) - len(self.of_words.encoded(content).split())
+        return len(written.split()) - len(self.word_rules.encoded(content).split())
 
     def count_changed(self, content: bytes) -> int:
         """Return the number of words of a text, separated by white space, that are not in the normal form."""
@@ -223,15 +223,15 @@ def notes_on_words(words: Iterable[tuple[str, int]], data: DataConfig, changed: 
 
 def unusual_spaces(words: Iterable[tuple[str, int]]) -> str:
     """Return the white space and invisible characters within words, with numbers of words and an example; or ""."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     example, unusual = "", set(map(chr, space_table()))
     for word, count in words:
         for character in unusual.intersection(word):
-            found[character] += count
+            counts[character] += count
             example = example or word
-    if not found:
+    if not counts:
         return ""
-    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in found.most_common())
+    named = (f"{unicodedata.name(character, 'control')} in {count:,}" for character, count in counts.most_common())
     first = max(0, min(k for k, character in enumerate(example) if character in unusual) - BEFORE)
     shown = (f"<U+{ord(c):04X}>" if c in unusual else c for c in example[first : first + SHOWN])
     return f"{', '.join(named)}, e.g. {''.join(shown)}"

@@ -63,7 +63,7 @@ class TextBlock(NamedTuple):
     content: bytes
     ends: IntArray
 
-    def rewritten(self, content: bytes) -> TextBlock:
+    def rewrite(self, content: bytes) -> TextBlock:
         """Return the texts with rewritten lines, whose number is the same."""
         return self if content is self.content else TextBlock(content, ends_in(self, line_ends(content), len(content)))
 
@@ -120,7 +120,7 @@ def _tokenize(
     larger: a growing one stops when its table is half full, and is called again with a larger one.
     """
     n = len(block)
-    i, written, text = state[AT], state[WRITTEN], state[TEXTS]
+    i, size, text = state[AT], state[WRITTEN], state[TEXTS]
     types, in_line = state[TYPES], state[IN_LINE]
     while i < n:
         c = block[i]
@@ -128,12 +128,12 @@ def _tokenize(
             if in_line == 0 and not blank_lines:
                 state[EMPTY] += 1
             elif sentences:
-                ids[written] = eos
-                written += 1
+                ids[size] = eos
+                size += 1
             in_line = 0
             i += 1
             if i == ends[text]:
-                id_ends[text] = written
+                id_ends[text] = size
                 text += 1
             continue
         if _is_space(c):
@@ -165,10 +165,10 @@ def _tokenize(
                 state[BAD] = first
                 break
             word = mark
-        ids[written] = word
-        written += 1
+        ids[size] = word
+        size += 1
         in_line += 1
-    state[AT], state[WRITTEN], state[TEXTS] = i, written, text
+    state[AT], state[WRITTEN], state[TEXTS] = i, size, text
     state[TYPES], state[IN_LINE] = types, in_line
 
 
@@ -236,7 +236,7 @@ class WordTokenizer(Tokenizer):
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        content, ends = block.rewritten(self._written(block.content))
+        content, ends = block.rewrite(self._written(block.content))
         letters = np.frombuffer(content, dtype=np.uint8)
         pieces = 1 if self._grows else max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()

@@ -65,10 +65,10 @@ class Vocabulary:
     def limit(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
         """Return the vocabulary limited to `words`, `<s>`, `</s>` and `<unk>`, and the mask of these, bool `[V]`."""
         chosen = {*words}
-        listed = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
-        new = np.cumsum(listed) - 1
+        word_mask = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
+        new = np.cumsum(word_mask) - 1
         eos, unk = None if self.eos is None else int(new[self.eos]), int(new[self.unk])
-        return Vocabulary(tuple(itertools.compress(self.words, listed)), self.counts[listed], eos, unk), listed
+        return Vocabulary(tuple(itertools.compress(self.words, word_mask)), self.counts[word_mask], eos, unk), word_mask
 
     def fingerprint(self) -> str:
         """SHA-256 of the words in order: equal if and only if all ids have the same meaning."""

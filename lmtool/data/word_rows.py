@@ -150,8 +150,8 @@ def rows_of_table(
     columns, cells = ({key: [col[k] for k in kept] for key, col in each.items()} for each in (columns, cells or {}))
     words = ["" if error else text for text, error in zip(columns[word or WORD], errors, strict=True)]
     keys = [key for key in [ITEM] if key in columns] if item is None else list(item)
-    given = None if sentences is not None else columns.get(sentence or SENTENCE)
-    for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, given or ())):
+    sentence_cells = None if sentences is not None else columns.get(sentence or SENTENCE)
+    for what, values in (*((ITEM, columns[key]) for key in keys), (SENTENCE, sentence_cells or ())):
         for row, value in enumerate(values, 1):
             if not isinstance(value, Hashable) or value in (None, "") or value != value:  # nan
                 remedy = f"give a text or a number, or name another {what}_column="
@@ -168,11 +168,11 @@ def rows_of_table(
             )
             remedy = "sort the table so that each item is one text, or name all columns of an item by item_column=A,B"
             raise UserError(f"{name}, row {first + 1}: {began}: {remedy}")
-        if given is None and sentences != "item":
+        if sentence_cells is None and sentences != "item":
             ends += sentence_ends(words[first:last])
             numbers += np.cumsum([1, *map(bool, ends[first : last - 1])]).tolist()
         else:
-            changes = _changes((items if given is None else given)[first:last])
+            changes = _changes((items if sentence_cells is None else sentence_cells)[first:last])
             numbers += np.repeat(np.arange(1, len(changes)), np.diff(changes)).tolist()
     starts = _changes(list(zip(items, numbers, strict=True)))
     position = np.arange(len(words)) - np.repeat(starts[:-1], np.diff(starts)) + 1
@@ -293,7 +293,7 @@ def _read_table(name: str, word: str, faults: Faults) -> tuple[dict[str, list[An
 
 def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[int], list[str | None]]:
     """Return which rows are kept, given the values in the column of words, and the fault of each kept row, if any."""
-    found: dict[int, str | None] = {}
+    errors: dict[int, str | None] = {}
     for row, value in enumerate(values):
         error = None
         if not isinstance(value, str) or not split_words(value) or SURROGATE.search(value):
@@ -301,8 +301,8 @@ def _checked_rows(values: list[Any], name: str, faults: Faults) -> tuple[list[in
             with faults:
                 raise RecordError(error)
         if error is None or faults.on_error == NULL:
-            found[row] = error
-    return list(found), list(found.values())
+            errors[row] = error
+    return list(errors), list(errors.values())
 
 
 def _numbers(cells: list[str], *, decimal_comma: bool) -> list[Any]:

@@ -138,15 +138,15 @@ def score_questions(
     log_prob = cloze_log_prob(model, questions, corpus.vocabulary.bos) - np.log(sharers)
     save_cloze(out / CLOZE_FILE, log_prob)
     say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
-    oov, known = sharers > 1, (questions.answers >= 0).all()
-    answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if known else 0
+    oov, has_answers = sharers > 1, (questions.answers >= 0).all()
+    answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if has_answers else 0
     if oov.any():
-        among = f", {answers:,} of them the answer" if known else ""
+        among = f", {answers:,} of them the answer" if has_answers else ""
         note(
             f"{oov.sum():,} of the {oov.size:,} candidates, out of vocabulary like others of their question, "
             f"share p(<unk>) equally with these{among}"
         )
-    if not known:
+    if not has_answers:
         note(f"the answers of split={split} are not given: its questions have no perplexity and no accuracy")
         return None
     return cloze_report(log_prob, questions.answers) | {"oov_candidates": int(oov.sum()), "oov_answers": answers}

@@ -60,14 +60,14 @@ def read_pairs(
             with faults:
                 if block.fault:
                     raise RecordError(block.fault)
-                found = json_document(value, where, "text") if isinstance(value, bytes) else value
+                fields = json_document(value, where, "text") if isinstance(value, bytes) else value
                 for name in (GOOD, BAD):
-                    sentence = found.get(name) if isinstance(found, dict) else None
+                    sentence = fields.get(name) if isinstance(fields, dict) else None
                     if not isinstance(sentence, str) or not sentence.strip():
                         rule = f"each is an object with the sentences {GOOD} and {BAD}"
                         raise RecordError(f"{where}: {name!r} is missing, empty or not text: {rule}")
-                require_new_names(found, taken, where)
-                record = found
+                require_new_names(fields, taken, where)
+                record = fields
             if record is None:
                 continue
             paradigm = record.get(PARADIGM)
@@ -85,7 +85,7 @@ def read_pairs(
                     two = f"two values of {key}, {known.get(key)!r} and {record.get(key)!r}"
                     raise UserError(f"{where}: paradigm {paradigm!r} has {two}: give each a {PARADIGM}")
     if not pairs:
-        raise UserError(": ".join([f"text={', '.join(names)}", "there are no pairs", *faults.of_first[:1]]))
+        raise UserError(": ".join([f"text={', '.join(names)}", "there are no pairs", *faults.first_messages[:1]]))
     return pairs, places
 
 

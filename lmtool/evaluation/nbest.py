@@ -147,7 +147,7 @@ def hypothesis_log_prob(
     return np.array([of_text[text] for text in nbest.texts])
 
 
-def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
+def rank(nbest: NBest, new_total: FloatArray) -> IntArray:
     """Return the hypotheses `[H]`, list by list, best first, those with equal totals in the order of the file."""
     orders = [np.argsort(-new_total[a:b], kind="stable") + a for a, b in itertools.pairwise(nbest.offsets.tolist())]
     return np.concatenate(orders)
@@ -157,7 +157,7 @@ def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: Flo
     """Write the lists with their new totals `[H]`, best first, the best hypothesis of each to best.txt, and the lists'
     ids in the same order to best-ids.txt; return the paths. log_prob: natural log p by the language model, `[H]`.
     """
-    order = ranked(nbest, new_total).tolist()
+    order = rank(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
     if nbest.moses:
         lines = files["nbest.txt"] = []
@@ -197,7 +197,7 @@ def _distance(a: Any, b: Any) -> Any:
     return row[len(b)]
 
 
-def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: float) -> IntArray:
+def best_hypotheses(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: float) -> IntArray:
     """Return the best hypothesis of each list, `[L]`, by total + weight * log_prob; among equals, the first."""
     new = total + weight * log_prob
     return np.array([a + int(new[a:b].argmax()) for a, b in itertools.pairwise(offsets.tolist())])
@@ -284,7 +284,7 @@ def tuned_weights(
         return at(point), point
 
     def at(point: Point) -> int:
-        return int(errors[chosen(total - point[1] * words, log_prob, offsets, point[0])].sum())
+        return int(errors[best_hypotheses(total - point[1] * words, log_prob, offsets, point[0])].sum())
 
     first = (at((weight, 0.0)), (weight, 0.0)) if weight is not None else along((0.0, penalty or 0.0), 1.0, 0.0)
     if penalty is not None or not words.std():

@@ -22,7 +22,7 @@ from lmtool.data.readers import read_text
 from lmtool.data.tables import cells_of
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
-from lmtool.evaluation.token_scores import Tokens, shown
+from lmtool.evaluation.token_scores import Tokens, quote_word
 from lmtool.system.arrays import LN10, Array, FloatArray, IntArray, decimal
 
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
@@ -122,14 +122,14 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
     return min(value, 0.0)
 
 
-def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
+def align(scores: OtherScores, tokens: Tokens) -> FloatArray:
     """Return the log p `[N]` if they belong to these tokens. Words outside their vocabulary count as `<unk>`."""
     ids = tokens.encode(scores.words)
     both = min(len(ids), tokens.count)
     differ = np.flatnonzero(ids[:both] != tokens.ids[:both])
     if len(differ):
         at = int(differ[0])
-        wrong = f"{tokens.place(at)} is {scores.words[at]!r}, should be {shown(tokens, at)}"
+        wrong = f"{tokens.place(at)} is {scores.words[at]!r}, should be {quote_word(tokens, at)}"
         raise UserError(f"{scores.path}: other tokens than were scored here: {wrong}")
     if len(ids) != tokens.count:
         sizes = f"{len(ids):,} tokens, {tokens.count:,} were scored here"

@@ -97,11 +97,11 @@ def percentiles(path: str, column: str, shares: list[float]) -> list[float]:
     if column not in header[1:]:
         raise UserError(f"bucket_language={column}: {path} has the columns {', '.join(header[1:]) or '(none)'}")
     place = header.index(column, 1)
-    known = np.array([[number(row[0], mark), number(row[place], mark)] for row in rows]).reshape(-1, 2)
-    if not len(known) or not np.isfinite(known).all() or (np.diff(known, axis=0) < [1e-9, 0]).any():
+    points = np.array([[number(row[0], mark), number(row[place], mark)] for row in rows]).reshape(-1, 2)
+    if not len(points) or not np.isfinite(points).all() or (np.diff(points, axis=0) < [1e-9, 0]).any():
         raise UserError(f"{path}: must have percentages in its first column and numbers in {column}, both ascending")
     wanted = [round(100 * share, 9) for share in shares]  # 0.29 is 28.999999999999996 %
-    if not known[0, 0] <= wanted[0] <= wanted[-1] <= known[-1, 0]:
-        low, high = known[[0, -1], 0] / 100
+    if not points[0, 0] <= wanted[0] <= wanted[-1] <= points[-1, 0]:
+        low, high = points[[0, -1], 0] / 100
         raise UserError(f"bucket_quantiles={shares}: {path} has those from {low:g} to {high:g}")
-    return list(map(float, np.interp(wanted, *known.T)))
+    return list(map(float, np.interp(wanted, *points.T)))

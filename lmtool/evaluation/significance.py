@@ -95,7 +95,7 @@ def _difference(
     low, high = np.quantile(np.exp(-means[:, 1]) - np.exp(-means[:, 0]), [0.025, 0.975])
     starts = np.linspace(0, len(differences), round(len(differences) / block), endpoint=False).astype(np.int64)
     rng = np.random.default_rng([seed, len(starts)])
-    flips = exchanged(np.add.reduceat(differences, starts)[:, None], resamples, rng)[:, 0] / total
+    flips = sums_of_random_signs(np.add.reduceat(differences, starts)[:, None], resamples, rng)[:, 0] / total
     least = 2.0 ** (1 - len(starts))
     margin = 1e-12 * (1 + abs(observed))  # rounding of the same sentences summed in a different order
     return Difference(
@@ -232,7 +232,7 @@ def _draw(before: Any, seeds: Any, log_continue: float, sums: Any) -> None:
             left -= length
 
 
-def exchanged(differences: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
+def sums_of_random_signs(differences: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
     """Return sums `[B, K]` of differences `[S, K]`, each row with a random sign, B = resamples times."""
     rows = len(differences)
     sums = []

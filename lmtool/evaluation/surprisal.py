@@ -133,16 +133,16 @@ def _text(
 
 def _tokens(form: TextForm, rows: WordRows, rule: WordRule, keep_punctuation: bool) -> list[list[str]]:
     """Return the tokens of each word."""
-    known: dict[tuple[str, bool], list[str]] = {}
+    cache: dict[tuple[str, bool], list[str]] = {}
     last = set((rows.starts[1:] - 1).tolist())
-    found = []
+    tokens = []
     for row, word in enumerate(rows.words):
         key = word, row in last
-        if key not in known:
+        if key not in cache:
             with prefix_user_errors(f"{rows.name}, row {row + 1}, {word!r}"):
-                known[key] = form.tokens(words_of(word, form, rule, keep_punctuation=keep_punctuation, is_last=key[1]))
-        found.append(known[key])
-    return found
+                cache[key] = form.tokens(words_of(word, form, rule, keep_punctuation=keep_punctuation, is_last=key[1]))
+        tokens.append(cache[key])
+    return tokens
 
 
 def _units(tokens: list[list[str]], segments: IntArray, rows: WordRows, form: TextForm) -> list[list[str]]:

@@ -205,8 +205,8 @@ def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:
         columns = [rows["tokens"], rows["oov"], rows["log_prob"], perplexities(rows)]
         columns += [differences(rows)] if scorer.dtype == TWO else []
         for tokens, *rest in zip(*(column.tolist() for column in columns), strict=True):
-            oov, log_prob, *found = rest
-            yield TextScore(tokens, oov, log_prob, *(value if value == value else None for value in found))
+            oov, log_prob, *numbers = rest
+            yield TextScore(tokens, oov, log_prob, *(value if value == value else None for value in numbers))
 
 
 class ScoreJournal:
@@ -219,14 +219,14 @@ class ScoreJournal:
         self._saved = time.monotonic()
         self.blocks, self.rows, self.complete, self.faults = 0, 0, False, Faults(on_error)
         try:
-            known = read_json(folder / PROGRESS, "delete it", JOURNAL)
+            progress = read_json(folder / PROGRESS, "delete it", JOURNAL)
         except UserError:  # interrupted before the first save
-            known = {"identity": None, "rows": 0, "errors": 0}
-        sizes = [known["rows"] * dtype.itemsize, known["errors"]]
-        found = [os.fstat(file.fileno()).st_size for file in files]
-        if identity is not None and known["identity"] == identity and all(map(operator.ge, found, sizes)):
-            self.blocks, self.rows, self.complete = known["blocks"], known["rows"], known["complete"]
-            self.faults.count, self.faults.of_first = known["faults"], known["of_first"]
+            progress = {"identity": None, "rows": 0, "errors": 0}
+        sizes = [progress["rows"] * dtype.itemsize, progress["errors"]]
+        file_sizes = [os.fstat(file.fileno()).st_size for file in files]
+        if identity is not None and progress["identity"] == identity and all(map(operator.ge, file_sizes, sizes)):
+            self.blocks, self.rows, self.complete = progress["blocks"], progress["rows"], progress["complete"]
+            self.faults.count, self.faults.first_messages = progress["faults"], progress["of_first"]
         for file, size in zip(files, sizes, strict=True):
             file.truncate(size if self.rows else 0)  # what was written after the last save goes
 
@@ -238,24 +238,24 @@ class ScoreJournal:
 
         identity: plain values that are equal if and only if the work can be resumed; None if it cannot.
         """
-        kept = True
+        keep = True
         with folder_lock(folder):
             try:
                 with (folder / ROWS).open("ab+") as rows, (folder / ERRORS).open("ab+") as errors:
                     journal = cls(folder, [rows, errors], identity, dtype, on_error)
                     try:
                         yield journal
-                        kept = False
+                        keep = False
                     except BaseException:
                         journal.save()
-                        kept = journal.blocks > 0 and identity is not None
+                        keep = journal.blocks > 0 and identity is not None
                         raise
             except BrokenPipeError:  # of standard output, whose reader has enough
                 raise
             except OSError as error:
                 raise cannot_write(folder, error) from error
             finally:
-                if not kept:
+                if not keep:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def add(self, rows: Rows, faults: dict[int, str]) -> None:
@@ -283,7 +283,7 @@ class ScoreJournal:
             os.fsync(file.fileno())
         progress = {"identity": self._identity, "blocks": self.blocks, "rows": self.rows, "complete": self.complete}
         errors = os.fstat(self._files[1].fileno()).st_size
-        progress |= {"faults": self.faults.count, "of_first": self.faults.of_first, "errors": errors}
+        progress |= {"faults": self.faults.count, "of_first": self.faults.first_messages, "errors": errors}
         write_json(self._folder / PROGRESS, progress)
         self._saved = time.monotonic()
 

@@ -24,7 +24,7 @@ from lmtool.system import schemas
 from lmtool.system.arrays import FloatArray, IntArray, in_chunks, logs, sentence_offsets, whole_numbers
 from lmtool.system.checksums import DamagedFile
 from lmtool.system.hdf5_files import atomic_hdf5, attributes, open_hdf5, require_own_content
-from lmtool.system.schemas import parsed
+from lmtool.system.schemas import parse_json
 
 KIND = "lmtool scores"
 FORMAT = 3
@@ -112,7 +112,7 @@ class TokenScores:
     across: bool | None = None
     dynamic: bool = False
 
-    def mixed(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
+    def mix_with(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
         """Return the scores `[N]` of a mixture of these and others. fitted: what was fitted for it on the text."""
         each = [self, *others]
         return replace(
@@ -157,7 +157,7 @@ class TokenScores:
                 oov = whole_numbers("oov_positions", file["oov_positions"][:], ("U",), below=len(ids))
                 tokens = Tokens(ids, words, offsets, oov)
                 said = attributes(file, schemas.SCORES)
-                about = parsed(said["about"], schemas.ABOUT, "about")
+                about = parse_json(said["about"], schemas.ABOUT, "about")
                 about = {name: about[name] for name in schemas.ABOUT} | {"fitted": tuple(about["fitted"])}
                 scores = cls(logs("log_prob", file["log_prob"][:]), tokens, said["split"], **about)
                 expected = said["tokens_fingerprint"]
@@ -177,7 +177,7 @@ def all_of(known: Sequence[bool | None]) -> bool | None:
     return False if False in known else None if None in known else True
 
 
-def shown(tokens: Tokens, token: int) -> str:
+def quote_word(tokens: Tokens, token: int) -> str:
     """Return the word of a token, for a message."""
     word = tokens.words[int(tokens.ids[token])]
     return repr(word) if word != BOS else "<s>"

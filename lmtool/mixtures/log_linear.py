@@ -24,7 +24,7 @@ CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
 Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
-def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
+def combine(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
 
     A word to which a member with a weight above 0 gives probability 0 has 0; if all words have, all are equally likely.
@@ -96,18 +96,18 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE
     Karush-Kuhn-Tucker conditions hold: a gradient of 0 for weights above 0, of at most 0 for weights of 0. A member
     whose weight is 0 at the optimum is left out with the zeros of its distributions, and the others are fitted again.
     """
-    kept, weights = np.arange(members), np.full(members, 1 / members)
+    members_left, weights = np.arange(members), np.full(members, 1 / members)
     done, reached, lost = 0, -np.inf, 0.0
     while True:
-        fit = _newton(chunks, kept, weights, tolerance, iterations - done)
+        fit = _newton(chunks, members_left, weights, tolerance, iterations - done)
         done += fit.iterations
         lost += max(reached - fit.value, 0.0)
         positive = fit.weights > 0
         if positive.all() or not positive.any() or fit.gap > tolerance:
             found = np.zeros(members)
-            found[kept] = fit.weights
+            found[members_left] = fit.weights
             return Fit(found, done, fit.gap + lost, fit.value)
-        kept, weights, reached = kept[positive], fit.weights[positive], fit.value
+        members_left, weights, reached = members_left[positive], fit.weights[positive], fit.value
 
 
 def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> Fit:
@@ -166,13 +166,13 @@ class LogLinear(MixedModel):
         # Zero contexts also form one chunk, which gives the result its shape.
         chunks = in_chunks(max(len(contexts), 1), CONTEXTS_PER_CHUNK)
         dists = (member_dists(self.members, contexts[chunk], self.special_tokens) for chunk in chunks)
-        return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
+        return np.concatenate([combine(without_lone_reserves(dist), self.weights) for dist in dists])
 
     def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         return self.score_text(text, progress=progress)  # from the members' whole distributions
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
-        return combined(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
+        return combine(without_lone_reserves(self._dists_of_text(text, first, last)), self.weights)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         return self.score_tokens(text, 0, text.tokens, progress=progress)

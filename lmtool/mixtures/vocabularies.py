@@ -28,24 +28,24 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     return Vocabulary(tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK))
 
 
-def common_vocabulary(of_models: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
+def common_vocabulary(vocabularies: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
     """Return the vocabulary of several models, by name: the first model's, or the union of the words of all."""
-    (first, known), *others = of_models.items()
+    (first, expected), *others = vocabularies.items()
     for name, vocabulary in others:
-        if (vocabulary.eos is None) != (known.eos is None):
+        if (vocabulary.eos is None) != (expected.eos is None):
             raise UserError(f"{first} and {name}: only one of them has {EOS}: mix models of sentences, or of streams")
-        if not union and vocabulary.ids.keys() != known.ids.keys():
-            word = min(vocabulary.ids.keys() ^ known.ids.keys())
+        if not union and vocabulary.ids.keys() != expected.ids.keys():
+            word = min(vocabulary.ids.keys() ^ expected.ids.keys())
             raise UserError(
                 f"{first} and {name} have different words (only one has {word!r}): set text=FILE vocabulary={UNION} to "
                 "mix them over all words, or train them with the same data.vocabulary.file= or limit_vocabulary="
             )
-    return union_vocabulary(list(of_models.values())) if union else known
+    return union_vocabulary(list(vocabularies.values())) if union else expected
 
 
-def union_note(of_models: Mapping[str, Vocabulary], union: Vocabulary) -> list[str]:
+def union_note(vocabularies: Mapping[str, Vocabulary], union: Vocabulary) -> list[str]:
     """Return the note on models that lack words of a union, given their vocabularies; empty if none does."""
-    lacks = {name: len(union) - len(own) for name, own in of_models.items()}
+    lacks = {name: len(union) - len(own) for name, own in vocabularies.items()}
     named = ", ".join(f"{name} lacks {count:,}" for name, count in lacks.items() if count)
     shared = "the p(<unk>) of a model is shared equally by <unk> and the words it lacks"
     return [f"of the {len(union) - 1:,} words of all models, {named}: {shared}"] if named else []
@@ -132,7 +132,7 @@ class OverVocabulary(LanguageModel):
         return log_prob + self._log_share[words], after
 
 
-def over(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
+def map_vocabulary(model: LanguageModel, own: Vocabulary, vocabulary: Vocabulary, *, union: bool) -> LanguageModel:
     """Return a model over a vocabulary that has the model's words in any order or, with `union`, additional words."""
     if not union and len(own) != len(vocabulary):
         raise ValueError("a member has other words than the mixture")

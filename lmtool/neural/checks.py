@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.config.rules import is_number
-from lmtool.system.arrays import Size, as_array, described, fits, out_of_range
+from lmtool.system.arrays import Size, as_array, describe, has_shape, out_of_range
 
 Shape = tuple[Size, ...]
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -54,7 +54,7 @@ def require_hidden(of: object, argument: str, h: object, dim: int | None, like: 
         kind = " or ".join(kind.rsplit(", ", 1))
     size = "D" if dim is None else dim
     wanted = f"a {kind} tensor [B, {size}] or [B, T, {size}]{place}"
-    raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {described(h)}")
+    raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {describe(h)}")
 
 
 def require_ids(
@@ -66,23 +66,26 @@ def require_ids(
     a tensor, whose device a tensor of ids must have. Raises ValueError for another shape, dtype or device, and on a CPU
     for ids out of range.
     """
-    given = ids
+    values = ids
     if not isinstance(ids, Tensor):
         array = as_array(f"{type(of).__name__}{argument}", ids)
         whole = np.issubdtype(array.dtype, np.integer)
-        given = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
-    if isinstance(given, Tensor) and (given.shape in shapes or any(fits(given.shape, shape) for shape in shapes)):
-        if given.dtype is not torch.int64 and given.dtype in INTEGERS:
-            given = given.long()
-        on_cpu = given.is_cpu and like.is_cpu
-        if given.dtype is torch.int64 and given.layout is torch.strided and (on_cpu or given.device == like.device):
-            given = given.contiguous()
-            if count is None or not on_cpu or all_below((given if given.dim() == 1 else given.view(-1)).numpy(), count):
-                return given
-            wrong = out_of_range(int(given.min()), int(given.max()))
+        values = torch.tensor(array.astype(np.int64), device=like.device) if whole else None
+    if isinstance(values, Tensor) and (
+        values.shape in shapes or any(has_shape(values.shape, shape) for shape in shapes)
+    ):
+        if values.dtype is not torch.int64 and values.dtype in INTEGERS:
+            values = values.long()
+        on_cpu = values.is_cpu and like.is_cpu
+        if values.dtype is torch.int64 and values.layout is torch.strided and (on_cpu or values.device == like.device):
+            values = values.contiguous()
+            flat = values if values.dim() == 1 else values.view(-1)
+            if count is None or not on_cpu or all_below(flat.numpy(), count):
+                return values
+            wrong = out_of_range(int(values.min()), int(values.max()))
             raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
     wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
-    raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")
+    raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {describe(ids)}")
 
 
 @njit(cache=True, nogil=True)
@@ -100,7 +103,7 @@ def require_counts(where: str, counts: object, words: int | None = None) -> Tens
     number = isinstance(given, Tensor) or given.dtype.kind in "iuf"
     if not number or given.ndim != 1 or not len(given) or words not in (None, len(given)):
         shape = "[O], one or more" if words is None else f"[{words}]"
-        raise ValueError(f"{where} must be numbers {shape}; got {described(given)}")
+        raise ValueError(f"{where} must be numbers {shape}; got {describe(given)}")
     tensor = (given if isinstance(given, Tensor) else torch.from_numpy(given.astype(np.float64))).detach().double()
     if not bool((tensor.isfinite() & (tensor >= 0)).all()):
         raise ValueError(f"{where} must be finite numbers of 0 or more; got a minimum of {tensor.min():g}")
@@ -114,9 +117,9 @@ def require_size(where: str, size: object) -> int:
     return int(size)
 
 
-def require_number(where: str, value: object, fits: Callable[[Any], bool], rule: str) -> float:
+def require_number(where: str, value: object, accepts: Callable[[Any], bool], rule: str) -> float:
     """Return a real number that fits a rule, e.g. "above 0". Raises ValueError for others, and for other objects."""
-    if not is_number(value, -math.inf, math.inf) or not fits(value):
+    if not is_number(value, -math.inf, math.inf) or not accepts(value):
         raise ValueError(f"{where} must be {rule}; got {value!r}")
     return float(value)  # type: ignore[arg-type]
 
@@ -124,7 +127,7 @@ def require_number(where: str, value: object, fits: Callable[[Any], bool], rule:
 def require_odds(where: str, odds: object) -> Tensor:
     """Return a copy of log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
     if not (isinstance(odds, Tensor) and odds.dim() == 1 and odds.is_floating_point()):
-        raise ValueError(f"{where} must be a floating-point tensor [N]; got {described(odds)}")
+        raise ValueError(f"{where} must be a floating-point tensor [N]; got {describe(odds)}")
     return odds.detach().clone()
 
 
@@ -132,4 +135,4 @@ def require_vectors(where: str, vectors: Tensor, words: int, dim: int) -> None:
     """Raise ValueError unless vectors are floating-point `[words or more, dim]`."""
     shape = vectors.shape if isinstance(vectors, Tensor) and vectors.is_floating_point() else ()
     if len(shape) != 2 or shape[0] < words or shape[1] != dim:
-        raise ValueError(f"{where} must be floating-point [{words} or more, {dim}]; got {described(vectors)}")
+        raise ValueError(f"{where} must be floating-point [{words} or more, {dim}]; got {describe(vectors)}")

@@ -128,13 +128,13 @@ class RecurrentModel(NeuralModel):
         """Return the hidden states before the tokens `first` to `last` - 1 of a text that is read from its beginning,
         `[last - first, D]`. Continues where the last call for this text ended, and keeps states for a cache.
         """
-        found = np.empty((last - first, self.recurrent.output_dim), dtype=np.float32)
+        vectors = np.empty((last - first, self.recurrent.output_dim), dtype=np.float32)
         pieces = list(self._overlapping(text, first, last))
         if len(pieces) != 1:
             for tokens, h in self._hidden(text, pieces):
-                found[tokens - first] = h.float().cpu().numpy()
-            return found
-        begin, at, state, before = pieces[0][0], pieces[0][0], self.recurrent.zero_state(1), found[:0]
+                vectors[tokens - first] = h.float().cpu().numpy()
+            return vectors
+        begin, at, state, before = pieces[0][0], pieces[0][0], self.recurrent.zero_state(1), vectors[:0]
         weights = [(weight.data_ptr(), weight._version) for weight in self.parameters()]
         read = self._read
         known = read is not None and (read.weights, read.begin) == (weights, begin)
@@ -142,14 +142,14 @@ class RecurrentModel(NeuralModel):
             kept = read.until - len(read.hidden)
             if kept <= first <= read.until <= last:
                 at, state, before = read.until, read.state, read.hidden
-                found[: at - first] = before[first - kept :]
+                vectors[: at - first] = before[first - kept :]
         start = max(at, first)
         bounds = [np.array([token]) for token in (begin, start, last, at)]
         for tokens, h, after in self._rows(text, bounds[0], bounds[1], bounds[2], bounds[3], state):
-            found[tokens - first], state = h.float().cpu().numpy(), after
-        hidden = np.concatenate([before, found[start - first :]])[-KEPT:]
+            vectors[tokens - first], state = h.float().cpu().numpy(), after
+        hidden = np.concatenate([before, vectors[start - first :]])[-KEPT:]
         self._read = _Reading(text.ids, weights, begin, last, state, hidden)
-        return found
+        return vectors
 
     @property
     def state_size(self) -> int:

@@ -14,7 +14,7 @@ from lmtool.config.options import settings_class
 from lmtool.errors import UserError, escape_controls
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-from lmtool.results.base import Summary, of_json, read_summary
+from lmtool.results.base import Summary, read_summary, result_from_json
 from lmtool.runs.run import RATES, SPLITS, RangeTest, Run, has_state
 from lmtool.system import schemas
 from lmtool.system.files import read_json
@@ -240,7 +240,7 @@ def model_name(run: Run) -> str:
 
 def read_rates(folder: Path) -> RangeTest:
     saved = read_json(folder / RATES, REMEDY, schemas.RATES)
-    test = of_json(RangeTest, saved)
+    test = result_from_json(RangeTest, saved)
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
         raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REMEDY}")
     return test

@@ -26,7 +26,7 @@ from lmtool.plots.style import perplexity_text, top_of
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
-from lmtool.results.base import CONTEXTS, of_json, table_of
+from lmtool.results.base import CONTEXTS, result_from_json, table_of
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
@@ -130,15 +130,15 @@ def comparison(source: ReportFolder) -> Section:
     """Return the section of a comparison: its table, and the differences from the first model as dots."""
     result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
     section, split = Section(f"Comparison: {source.name}"), result["split"]
-    members = [of_json(Compared, member) for member in result["members"]]
+    members = [result_from_json(Compared, member) for member in result["members"]]
     runs = short_names([Path(member.run) for member in members])
     members = [replace(member, run=run) for run, member in zip(runs, members, strict=True)]
     header, lines = table_of(members)
     table, dots = Table(header, title=split), []
     section.parts.append(table)
-    for member, (_, *cells) in zip(members, lines, strict=True):
+    for member, line in zip(members, lines, strict=True):
         difference, low, high = member.difference, member.from_, member.to
-        (table.rows if member.normalized else table.unnormalized).append([member.label, *cells])
+        (table.rows if member.normalized else table.unnormalized).append(line)
         if difference is not None and low is not None and high is not None and member.normalized:
             shown = f"{difference:+,.2f}".replace("-", "\N{MINUS SIGN}")
             dots.append(Dot(member.label, difference, shown, (low, high)))

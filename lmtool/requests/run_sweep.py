@@ -132,7 +132,7 @@ class _SweepJobs:
                 return self._run_in(folder, request, hydra_settings)
 
             folder = self.folder_of_equals
-            if folder is not None and not job.is_first_of_equals(request, folder, hydra_settings.job.num):
+            if folder is not None and not job.claim_request(request, folder, hydra_settings.job.num):
                 return math.inf
             return job.run_job(run, request, self.seeds)
 

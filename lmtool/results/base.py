@@ -7,7 +7,7 @@ text, Markdown, LaTeX, HTML for notebooks, pandas and result.json derive from th
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import inf
 from pathlib import Path
@@ -33,13 +33,22 @@ Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
 class Figure(NamedTuple):
-    """How a field is printed. heading: before a figure, or above a column. unit: what follows the value; a share is
-    printed in %. digits: number of decimals; None: those of cell_text.
+    """How a field is printed.
+
+    heading: before a figure, or above a column; a format of the result or row, as `title` is.
+    unit: what follows the value; a share is printed in %.
+    digits: number of decimals; None: those of cell_text.
+    show: returns what is printed of a result or row, instead of the field; a list is several figures with headings.
     """
 
-    heading: str
+    heading: str = ""
     unit: str = ""
     digits: int | None = None
+    show: Callable[[Any], Any] | None = None
+
+    def value(self, row: Any, name: str) -> Any:
+        """Return what is printed of the field of this name."""
+        return getattr(row, name) if self.show is None else self.show(row)
 
     def cell(self, value: Any) -> Cell:
         """Return a value as it is printed."""
@@ -49,8 +58,8 @@ class Figure(NamedTuple):
         return f"{cell_text(cell)} {self.unit}" if self.unit and cell is not None else cell
 
 
-def figure(heading: str, **about: Any) -> dict[str, Figure]:
-    """Return the metadata of a field that is printed. about: unit and digits, as in Figure."""
+def figure(heading: str = "", **about: Any) -> dict[str, Figure]:
+    """Return the metadata of a field that is printed. about: unit, digits and show, as in Figure."""
     return {"figure": Figure(heading, **about)}
 
 
@@ -86,7 +95,7 @@ def _entries(value: Any) -> dict[str, Any]:
     return saved
 
 
-def of_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
+def result_from_json(kind: type[T], saved: Mapping[str, Any], **others: Any) -> T:
     """Return a dataclass with the values that `as_json` saved, and `others`; null for a number means inf."""
     values = {each: saved[each.name.rstrip("_")] for each in fields(kind) if each.name.rstrip("_") in saved}  # type: ignore[arg-type]
     known = {each.name: inf if value is None and each.type == "float" else value for each, value in values.items()}
@@ -97,22 +106,22 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
     """Return the header and the lines of rows, dataclasses of one type. The columns are the fields with headings or, if
     no field has a heading, all fields under their names.
     """
-    columns = figures_of(rows[0]) or {each.name: Figure(each.name) for each in fields(rows[0])} if rows else {}
-    cells = [[column.cell(getattr(row, name)) for name, column in columns.items()] for row in rows]
-    return [column.heading for column in columns.values()], cells
+    if not rows:
+        return [], []
+    columns = figures_of(rows[0]) or {each.name: Figure(each.name) for each in fields(rows[0])}
+    cells = [[column.cell(column.value(row, name)) for name, column in columns.items()] for row in rows]
+    return [column.heading.format(rows[0]) for column in columns.values()], cells
 
 
 @dataclass(repr=False, kw_only=True)
 class Result:
     """A result with a heading, a table and notes.
 
-    title: format of the heading. measure: name of the field that is the metric. listed: name of the field with the rows
-    of the table, dataclasses whose fields with a heading are the columns.
+    title: format of the heading. measure: name of the field that is the metric.
     """
 
     title: ClassVar[str] = ""
     measure: ClassVar[str] = ""
-    listed: ClassVar[str] = ""
 
     notes: list[str] = field(metadata=UNSAVED, default_factory=list)
 
@@ -128,16 +137,17 @@ class Result:
 
     def table_text(self) -> str:
         """Return the table in plain text; empty if it has no rows."""
-        header, rows = self._table()
+        header, rows = self.as_table()
         return text_table(header, rows) if rows else ""
 
-    def _table(self) -> Table:
-        return table_of(getattr(self, self.listed)) if self.listed else ([], [])
+    def as_table(self) -> Table:
+        """Return the header and the rows of the table; none by default."""
+        return [], []
 
     @property
     def rows(self) -> list[dict[str, Cell]]:
         """The table as one dictionary per row, with all digits."""
-        header, rows = self._table()
+        header, rows = self.as_table()
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def as_json(self) -> dict[str, Any]:
@@ -150,18 +160,18 @@ class Result:
 
     def to_markdown(self) -> str:
         """Return the table in Markdown."""
-        return markdown_table(*self._table())
+        return markdown_table(*self.as_table())
 
     def to_latex(self) -> str:
         """Return the table in LaTeX, for the package booktabs."""
-        return latex_table(*self._table())
+        return latex_table(*self.as_table())
 
     def __repr__(self) -> str:
         parts = [self.heading(), self.table_text(), *(f"note: {note}" for note in self.notes)]
         return escape_controls("\n".join(filter(None, parts)))
 
     def _repr_html_(self) -> str:
-        header, rows = self._table()
+        header, rows = self.as_table()
         notes = [f"<p>note: {html.escape(note)}</p>" for note in self.notes]
         table = [html_table(header, rows)] if rows else []
         return "".join([f"<p>{html.escape(self.heading())}</p>", *table, *notes])
@@ -174,7 +184,7 @@ class TableResult(Result):
     header: list[str] = field(metadata=UNSAVED)
     table: list[list[Cell]] = field(metadata=UNSAVED)
 
-    def _table(self) -> Table:
+    def as_table(self) -> Table:
         return self.header, self.table
 
 
@@ -184,19 +194,19 @@ class Figures(Result):
     name_width = 20
 
     def _figures(self) -> list[tuple[str, Cell]]:
-        """Return the names and values of the printed fields: those that have a heading and are not None."""
-        cells = [(each.heading, each.cell(self._cell(name))) for name, each in figures_of(self).items()]
-        return [(heading, cell) for heading, cell in cells if cell is not None]
-
-    def _cell(self, name: str) -> Any:
-        """Return the value of a field that is printed; None if it is not printed."""
-        return vars(self).get(name)
+        """Return the headings and values of the printed fields that are set, except those whose value is None."""
+        figures: list[tuple[str, Cell]] = []
+        for name, each in figures_of(self).items():
+            if name in vars(self):
+                value = each.value(self, name)
+                figures += value if isinstance(value, list) else [(each.heading.format(self), each.cell(value))]
+        return [(heading, cell) for heading, cell in figures if cell is not None]
 
     def table_text(self) -> str:
         """Return the names and values of all figures, one per line."""
         return "\n".join(f"{name:<{self.name_width}} {cell_text(value):>12}" for name, value in self._figures())
 
-    def _table(self) -> Table:
+    def as_table(self) -> Table:
         return ["", "value"], [[name.strip(), value] for name, value in self._figures()]
 
 

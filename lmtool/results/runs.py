@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -62,7 +62,7 @@ class TrainedRun(RunResult):
     measure = "valid_perplexity"
 
     valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
-    parameters: int = field(metadata=figure("parameters"))
+    parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
     examples: int
     examples_per_second: float = field(metadata=figure("examples per second", digits=0))
@@ -100,18 +100,21 @@ class TrainedRun(RunResult):
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 
+    @property
+    def _size_unit(self) -> str:
+        return "parameters" if self.ngrams is None else "n-grams"
+
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
-        best, unit = ("best ", "parameters") if self.ngrams is None else ("", "n-grams")
+        best = "best " if self.ngrams is None else ""
         valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
-        return f"{valid}{self.parameters:,} {unit}, {self.seconds:.1f} s; run={self.folder}"
+        return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
-    def _table(self) -> Table:
-        header, rows = table_of([self])
-        return [name if self.ngrams is None else name.replace("parameters", "n-grams") for name in header], rows
+    def as_table(self) -> Table:
+        return table_of([self])
 
 
 @dataclass(repr=False)
@@ -121,7 +124,7 @@ class RateTest(RangeTest, Result):
     title = "proposed: optim.lr={0.proposed:.2g}, a tenth of where the loss was lowest"
     shown: ClassVar[int] = 12  # number of rates in the table
 
-    def _table(self) -> Table:
+    def as_table(self) -> Table:
         every = max(1, len(self.rates) // self.shown)
         rows = [[rate, loss] for rate, loss in zip(self.rates[::every], self.smoothed[::every], strict=True)]
         return ["optim.lr", "loss, smoothed"], rows
@@ -133,7 +136,7 @@ class Member:
     checked that its scores sum to one.
     """
 
-    run: str = field(metadata=figure("run"))
+    run: str = field(metadata=figure("run", show=lambda member: member.run + ", sum unknown" * member.sum_unknown))
     weight: float = field(metadata=figure("weight"))
     perplexity: float | None = field(metadata=figure("perplexity"))
     sum_unknown: bool = field(metadata=UNSAVED, default=False)
@@ -184,9 +187,8 @@ class MixedRun(RunResult):
         """The mixture's perplexity. Raises UserError if no text was scored."""
         return self.evaluation.perplexity
 
-    def _table(self) -> Table:
-        named = [replace(each, run=each.run + ", sum unknown" * each.sum_unknown) for each in self.members]
-        header, rows = table_of(named)
+    def as_table(self) -> Table:
+        header, rows = table_of(self.members)
         return header, [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
 
 

@@ -29,6 +29,28 @@ def perplexity_of(log_prob: float, count: int) -> float:
     return math.exp(-log_prob / count) if -log_prob / count < MAX_NATS else math.inf
 
 
+def _context_text(result: Evaluation | ScoredTexts) -> str | None:
+    return CONTEXTS.get(result.across_sentences)
+
+
+def _cloze_figures(result: Evaluation) -> list[tuple[str, Cell]]:
+    if not result.cloze:
+        return []
+    known = [(name, result.cloze[key]) for name, key in OF_CLOZE.items() if key in result.cloze]
+    return [("cloze questions", int(result.cloze["questions"])), *known]
+
+
+def _log_z_text(result: Evaluation) -> str | None:
+    return "{mean:.4f} +- {std:.4f} ({contexts:,} contexts)".format(**result.log_z) if result.log_z else None
+
+
+def _bucket_figures(result: ScoredTexts) -> list[tuple[str, Cell]]:
+    return [
+        (f"bucket {name}", f"{count:,} texts{'' if limit is None else f', to {limit:.4f}'}, {100 * share:.2f} % OOVs")
+        for name, limit, count, share in result.buckets
+    ]
+
+
 @dataclass(repr=False, eq=False)
 class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
@@ -62,23 +84,38 @@ class Evaluation(Figures):
     split: str
     scores: TokenScores | None = field(metadata=UNSAVED, default=None)
     words_and_ends: int | None = field(metadata=UNSAVED, default=None)
-    tokens: int = field(metadata=figure("tokens"), init=False)
-    oov: int | None = field(metadata=figure("  out of vocabulary"), init=False)
-    perplexity: float = field(metadata=figure("perplexity"), init=False)
-    perplexity_without_oov: float | None = field(metadata=figure("  without OOVs"), init=False)
-    bits_per_token: float = field(metadata=figure("bits per token"), init=False)
-    perplexity_per_word: float | None = field(metadata=figure("perplexity per word"), init=False)
+    tokens: int = field(metadata=figure("tokens ({0.split})"), init=False)
+    oov: int | None = field(
+        metadata=figure("  out of vocabulary", show=lambda e: "unknown" if e.oov is None else e.oov),
+        init=False,
+    )
+    perplexity: float = field(metadata=figure("{0._perplexity_heading}"), init=False)
+    perplexity_without_oov: float | None = field(
+        metadata=figure("  without OOVs", show=lambda e: e.perplexity_without_oov if e.oov else None),
+        init=False,
+    )
+    bits_per_token: float = field(
+        metadata=figure("bits per token", show=lambda e: None if e._by_word else e.bits_per_token),
+        init=False,
+    )
+    perplexity_per_word: float | None = field(
+        metadata=figure("perplexity per word", show=lambda e: None if e._by_word else e.perplexity_per_word),
+        init=False,
+    )
     bits_per_word: float | None = field(metadata=figure("bits per word"), init=False)
     bits_per_character: float | None = field(metadata=figure("bits per character"), init=False)
     log_prob: float = field(init=False)
     accuracy: float | None = field(metadata=figure("accuracy"), default=None)
     seconds: float = field(init=False)
     tokens_per_second: float = field(metadata=figure("tokens per second", digits=0), init=False)
-    cloze: dict[str, float] | None = field(metadata=figure("cloze questions"), default=None)
-    log_z: dict[str, float] | None = field(metadata=figure("log Z of the scores"), default=None)
-    across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
+    cloze: dict[str, float] | None = field(metadata=figure(show=_cloze_figures), default=None)
+    log_z: dict[str, float] | None = field(metadata=figure("log Z of the scores", show=_log_z_text), default=None)
+    across_sentences: bool | None = field(metadata=figure("contexts", show=_context_text), default=None)
     dynamic: bool = False
-    normalized: bool | None = field(metadata=figure("sum over all words"), kw_only=True)
+    normalized: bool | None = field(
+        metadata=figure("sum over all words", show=lambda e: "unknown" if e.normalized is None else None),
+        kw_only=True,
+    )
 
     @classmethod
     def of(
@@ -155,34 +192,14 @@ class Evaluation(Figures):
             return {"split": self.split, "cloze": self.cloze}
         return super().as_json() | {"run": str(Path(self.run).resolve())}
 
-    def _figures(self) -> list[tuple[str, Cell]]:
-        rows: list[tuple[str, Cell]] = []
-        for heading, value in super()._figures():
-            if heading == "tokens":
-                heading = f"tokens ({self.split})"
-            rows.append((f"{heading}, dynamic" if heading == "perplexity" and self.dynamic else heading, value))
-            if heading == "cloze questions":
-                known = self.cloze or {}
-                rows += [(name, known[key]) for name, key in OF_CLOZE.items() if key in known]
-        return rows
+    @property
+    def _by_word(self) -> bool:
+        """Whether the tokens are words."""
+        return self.words_and_ends == self.tokens
 
-    def _cell(self, name: str) -> Any:
-        match name:
-            case "bits_per_token" | "perplexity_per_word" if self.scores and self.words_and_ends == self.tokens:
-                return None  # tokens are words
-            case "perplexity_without_oov" if self.scores and not self.oov:
-                return None
-            case "oov" if self.scores and self.oov is None:
-                return "unknown"
-            case "cloze":
-                return int(self.cloze["questions"]) if self.cloze else None
-            case "log_z":
-                return "{mean:.4f} +- {std:.4f} ({contexts:,} contexts)".format(**self.log_z) if self.log_z else None
-            case "across_sentences":
-                return CONTEXTS.get(self.across_sentences)
-            case "normalized":
-                return "unknown" if self.normalized is None else None
-        return super()._cell(name)
+    @property
+    def _perplexity_heading(self) -> str:
+        return "perplexity, dynamic" if self.dynamic else "perplexity"
 
 
 @dataclass(frozen=True)
@@ -192,7 +209,7 @@ class Compared:
     text.
     """
 
-    run: str = field(metadata=figure("run"))
+    run: str = field(metadata=figure("run", show=lambda row: row.label))
     perplexity: float = field(metadata=figure("perplexity"))
     difference: float | None = field(metadata=figure("difference"))
     from_: float | None = field(metadata=figure("95 % CI, lower"))
@@ -240,15 +257,17 @@ class ScoredTexts(Figures):
     texts: int = field(metadata=figure("texts"), default=0)
     empty: int = field(metadata=figure("  without tokens"), default=0)
     faulty: int = 0
-    tokens: int = field(metadata=figure("tokens"), default=0)
-    oov: int = field(metadata=figure("  OOVs"), default=0)
+    tokens: int = field(metadata=figure("{0._token_heading}"), default=0)
+    oov: int = field(metadata=figure("  OOVs", show=lambda e: e.oov if e.target is None else None), default=0)
     perplexity: float | None = field(metadata=figure("perplexity"), default=None)
     log_prob: float = 0.0
     seconds: float = 0.0
-    across_sentences: bool | None = field(metadata=figure("contexts"), default=None)
+    across_sentences: bool | None = field(metadata=figure("contexts", show=_context_text), default=None)
     tokens_per_second: float | None = field(metadata=figure("tokens per second", digits=0), default=None)
     resumed: int = 0
-    buckets: list[tuple[str, float | None, int, float]] = field(metadata=figure("bucket"), default_factory=list)
+    buckets: list[tuple[str, float | None, int, float]] = field(
+        metadata=figure(show=_bucket_figures), default_factory=list
+    )
     kept: int | None = field(metadata=figure("kept"), default=None)
     max_perplexity: float | None = field(metadata=figure("  at most"), default=None)
     min_perplexity: float | None = field(metadata=figure("  at least"), default=None)
@@ -260,21 +279,6 @@ class ScoredTexts(Figures):
     def heading(self) -> str:
         return f"run {self.run}{f', out {self.run_out}' if self.run_out else ''} on {self.text}"
 
-    def _figures(self) -> list[tuple[str, Cell]]:
-        rows: list[tuple[str, Cell]] = []
-        for heading, value in super()._figures():
-            if heading == "bucket":
-                for name, limit, count, share in self.buckets:
-                    to = "" if limit is None else f", to {limit:.4f}"
-                    rows.append((f"bucket {name}", f"{count:,} texts{to}, {100 * share:.2f} % OOVs"))
-            else:
-                rows.append(("n-grams" if heading == "tokens" and self.target is not None else heading, value))
-        return rows
-
-    def _cell(self, name: str) -> Any:
-        match name:
-            case "oov" if self.target is not None:
-                return None
-            case "across_sentences":
-                return CONTEXTS.get(self.across_sentences)
-        return super()._cell(name)
+    @property
+    def _token_heading(self) -> str:
+        return "tokens" if self.target is None else "n-grams"

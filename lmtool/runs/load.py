@@ -23,7 +23,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError, translate_path_errors
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
-from lmtool.mixtures.vocabularies import over
+from lmtool.mixtures.vocabularies import map_vocabulary
 from lmtool.runs.corpus import load_vocabulary
 from lmtool.runs.hub import local_run
 from lmtool.runs.run import ARPA_NAMES, REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
@@ -142,7 +142,7 @@ def load_model(
         loaded = [load_member(member, vocabulary, device, inside=inside) for member in run.members]
         try:
             union = run.mixture.get("vocabulary") == UNION
-            members = [over(model, own, vocabulary, union=union) for model, own in loaded]
+            members = [map_vocabulary(model, own, vocabulary, union=union) for model, own in loaded]
             return build_mixture(members, np.array(run.weights), run.mixture, vocabulary)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error

@@ -140,7 +140,7 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
     return {smoother["tune_on"]: tuned} if tuned and "tune_on" in smoother else {}
 
 
-def all_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
+def merge_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the union of the fitted parts of several models, as in Run.fitted_on."""
     splits = dict.fromkeys(split for each in found for split in each)
     return {split: list(dict.fromkeys(what for each in found for what in each.get(split, []))) for split in splits}

@@ -20,7 +20,7 @@ from lmtool.errors import UserError, first_line
 from lmtool.runs.run import REMEDY
 from lmtool.system.checksums import KEY, ZEROS, seal, verify
 from lmtool.system.files import atomic_write
-from lmtool.system.schemas import parsed
+from lmtool.system.schemas import parse_json
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
@@ -31,7 +31,7 @@ SCALE = ".row_scale"  # suffix of the names of row scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
-    """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantized`."""
+    """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantize`."""
     tensors, tied = _arrays_of(model, bits)
     with atomic_write(path) as temporary:
         write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
@@ -45,7 +45,7 @@ def export_weights(
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
-    `quantized`.
+    `quantize`.
     """
     tensors, tied = _arrays_of(model, bits)
     if tree is not None:
@@ -56,7 +56,7 @@ def export_weights(
         write_tensors(tensors, temporary, notes)
 
 
-def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
+def quantize(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
     """Quantize the float32 matrices among tensors; all others stay unchanged.
 
     bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name
@@ -79,8 +79,8 @@ def quantized(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
     return small
 
 
-def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Undo `quantized`: return float32 tensors; other tensors stay unchanged."""
+def dequantize(tensors: dict[str, Array]) -> dict[str, Array]:
+    """Undo `quantize`: return float32 tensors; other tensors stay unchanged."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
@@ -102,7 +102,7 @@ def _arrays_of(model: nn.Module, bits: int | None) -> tuple[dict[str, Array], di
             tied[name] = first
         else:
             tensors[name] = tensor.contiguous().cpu().numpy()
-    return tensors if bits is None else quantized(tensors, bits), tied
+    return tensors if bits is None else quantize(tensors, bits), tied
 
 
 def write_tensors(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
@@ -138,8 +138,8 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Read weights into a model of the same shape and verify their checksum; return the notes beside them."""
     with _whole("checkpoint", path):
         tensors, notes = read_tensors(path)
-        tensors = restored(tensors)
-        tensors |= {name: tensors[first] for name, first in parsed(notes[TIED], {str: str}, TIED).items()}
+        tensors = dequantize(tensors)
+        tensors |= {name: tensors[first] for name, first in parse_json(notes[TIED], {str: str}, TIED).items()}
         for name, values in tensors.items():
             if values.dtype.kind == "f" and not max(values.max(initial=0), -values.min(initial=0)) <= LARGEST:  # or nan
                 raise ValueError(f"{name} has numbers that are not finite, or above {LARGEST:g}")

@@ -60,7 +60,7 @@ def _run_unless_done(run: Callable[[Request, Path], float | None], request: Requ
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
             _require_same_job(folder, before, request)
-            record = finished_record(folder, before) or _run_and_record(run, request, folder, request_record)
+            record = repair_record(folder, before) or _run_and_record(run, request, folder, request_record)
     except UserError as error:
         record = request_record | _failure_record(str(error), 2)
         _try_to_write(folder / REFUSED, record)
@@ -69,8 +69,8 @@ def _run_unless_done(run: Callable[[Request, Path], float | None], request: Requ
     return float("inf") if value is None else float(value)
 
 
-def is_first_of_equals(request: Request, sweep: Path, number: int) -> bool:
-    """Return whether a job is the first to ask of those with the same request, which is the one that is run."""
+def claim_request(request: Request, sweep: Path, number: int) -> bool:
+    """Claim the request for this job; False if an equal job has claimed it."""
     name = hashlib.sha256(json.dumps(request.as_json(), sort_keys=True).encode()).hexdigest()[:32]
     path = sweep / ".jobs" / name
     path.parent.mkdir(exist_ok=True)
@@ -149,7 +149,15 @@ def read_record(folder: Path, name: str = STATUS) -> Record | None:
     return record
 
 
-def finished_record(folder: Path, record: Record | None) -> Record | None:
+def repair_record(folder: Path, record: Record | None) -> Record | None:
+    """Return the record of a finished job; write it if the job was killed before. None: the job is not finished."""
+    finished = _finished_record(folder, record)
+    if finished is not None and finished != record:
+        _try_to_write(folder / STATUS, finished)
+    return finished
+
+
+def _finished_record(folder: Path, record: Record | None) -> Record | None:
     """Return the record of a finished job whose files are readable, also if it was killed before the record."""
     if record is None or record["status"] not in ("done", "running"):
         return None
@@ -163,6 +171,5 @@ def finished_record(folder: Path, record: Record | None) -> Record | None:
         return None
     if record["status"] == "running":
         value = contents["result.json"].perplexity
-        record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
-        _try_to_write(folder / STATUS, record)
+        return record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
     return record

@@ -23,7 +23,7 @@ from lmtool.config.request import Request, find_first_change
 from lmtool.config.rules import format_value, require
 from lmtool.errors import UserError, escape_controls, first_line
 from lmtool.sweeps import launchers, result_table
-from lmtool.sweeps.job import REFUSED, STATUS, finished_record, has_begun, job_folders, read_record
+from lmtool.sweeps.job import REFUSED, STATUS, has_begun, job_folders, read_record, repair_record
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
@@ -38,38 +38,22 @@ NUMBERS = ("sweeper.n_trials", "sweeper.n_jobs", "sweeper.max_batch_size", "laun
 
 
 class Sweep:
-    """The sweep of one command line: its folder, locked for this process, and what its tables need."""
+    """The sweep of one command line.
 
-    def __init__(self, request: Request, hydra: DictConfig, until_end: ExitStack) -> None:
-        """Begin a sweep. hydra: its composed settings. until_end: what is closed at its end."""
+    request, folder, launcher: its request, its folder and its launcher's settings.
+    swept: the number of values of each setting that it tries; None for an interval.
+    numbered: the number of jobs whose folders are numbers from 0.
+    finished_before: the number of jobs that are not run again.
+    """
+
+    def __init__(self, request: Request, hydra: DictConfig) -> None:
+        """Count what is tried. hydra: its composed settings. Raises UserError for values that cannot be tried."""
         self.request, self.folder, self.launcher = request, Path(hydra.sweep.dir), hydra.launcher
         self.swept = _count_values(request, hydra)
-        launchers.require_plugins(hydra)
-        launchers.require_launcher(self.launcher)
-        for name in NUMBERS:
-            value = OmegaConf.select(hydra, name)
-            above = value is None or value > 0 or (name == "launcher.n_jobs" and value < 0)  # from the number of cores
-            require(above, f"hydra.{name}", value, "1 or more")
-        if (self.folder / "run.json").exists():
-            raise UserError(f"{self.folder} holds a trained model: choose another folder for the sweep, e.g. out=PATH")
-        until_end.enter_context(folder_lock(self.folder))
-        if not any(map(has_begun, job_folders(self.folder))):  # the sweep before had only mistakes in its settings
-            for job in job_folders(self.folder):
-                (job / STATUS).unlink(missing_ok=True)
-        _require_same_sweep(self.folder, request, hydra)
-        _require_storage(hydra)
-        self.finished_before = 0  # jobs that are not run again
-        for job in job_folders(self.folder):
-            (job / REFUSED).unlink(missing_ok=True)
-            with suppress(UserError):  # which the job will report
-                self.finished_before += finished_record(job, read_record(job)) is not None
-        write_json(self.folder / SWEEP, request.as_json())
         subdir = OmegaConf.to_container(hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
-        by_number = is_grid(hydra) and str(subdir) == "${hydra.job.num}"  # folders have the jobs' numbers as names
+        by_number = is_grid(hydra) and str(subdir) == "${hydra.job.num}"
         self.numbered = math.prod(number or 1 for number in self.swept.values()) if by_number else 0
-        count = session.launcher_parallelism(self.launcher, _number_of_jobs(hydra, self.swept), parallel.cores())
-        until_end.enter_context(session.export_job_count(count))
-        until_end.push(lambda kind, *_: launchers.end_processes(self.launcher, interrupted=kind is not None))
+        self.finished_before = 0
 
     def finish(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
@@ -77,6 +61,8 @@ class Sweep:
         for row in rows:  # as on the command line
             row.settings = {key: format_value(value) for key, value in row.settings.items()}
         if not rows:  # no job got as far as its record
+            if not quiet:
+                print("no job began; see the messages above")
             return 1
         jobs, seeds = result_table.jobs_table(rows, self.swept), result_table.seeds_table(rows)
         files = result_table.write_tables(
@@ -116,16 +102,51 @@ class Sweep:
 
 @contextmanager
 def begin_sweep(request: Request, hydra: DictConfig) -> Iterator[Sweep]:
-    """Begin the sweep that runs in the block, as `Sweep` does, and unlock its folder at the end of the block."""
-    sweep = None
-    try:
-        with ExitStack() as until_end:
-            sweep = Sweep(request, hydra, until_end)
-            yield sweep
-    except KeyboardInterrupt:
-        if sweep is not None:
+    """Check and begin the sweep that runs in the block, in its folder, which is locked.
+
+    The jobs find in the environment how many run in parallel. The processes of the launcher end with the block.
+    """
+    sweep = Sweep(request, hydra)
+    _require_launcher(hydra)
+    if (sweep.folder / "run.json").exists():
+        raise UserError(f"{sweep.folder} holds a trained model: choose another folder for the sweep, e.g. out=PATH")
+    with folder_lock(sweep.folder):
+        _prepare_folder(sweep, hydra)
+        count = session.launcher_parallelism(sweep.launcher, _number_of_jobs(hydra, sweep.swept), parallel.cores())
+        try:
+            with session.export_job_count(count), ExitStack() as at_end:
+                at_end.push(lambda kind, *_: launchers.end_processes(sweep.launcher, interrupted=kind is not None))
+                yield sweep
+        except KeyboardInterrupt:
             print(f"resume it with: {sweep.resume_command()}", file=sys.stderr)
-        raise
+            raise
+
+
+def _require_launcher(hydra: DictConfig) -> None:
+    """Raise UserError unless launcher and sweeper are installed and have valid settings."""
+    launchers.require_plugins(hydra)
+    launchers.require_launcher(hydra.launcher)
+    for name in NUMBERS:
+        value = OmegaConf.select(hydra, name)
+        above = value is None or value > 0 or (name == "launcher.n_jobs" and value < 0)  # from the number of cores
+        require(above, f"hydra.{name}", value, "1 or more")
+
+
+def _prepare_folder(sweep: Sweep, hydra: DictConfig) -> None:
+    """Remove records of mistakes, count the finished jobs and write the request.
+
+    Raises UserError if the folder holds another sweep.
+    """
+    if not any(map(has_begun, job_folders(sweep.folder))):  # the sweep before had only mistakes in its settings
+        for job in job_folders(sweep.folder):
+            (job / STATUS).unlink(missing_ok=True)
+    _require_same_sweep(sweep.folder, sweep.request, hydra)
+    _require_storage(hydra)
+    for job in job_folders(sweep.folder):
+        (job / REFUSED).unlink(missing_ok=True)
+        with suppress(UserError):  # which the job will report
+            sweep.finished_before += repair_record(job, read_record(job)) is not None
+    write_json(sweep.folder / SWEEP, sweep.request.as_json())
 
 
 def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
@@ -152,14 +173,14 @@ def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
     return counts
 
 
-def _number_of_jobs(hydra: DictConfig, sweep_values: dict[str, int | None]) -> int | None:
+def _number_of_jobs(hydra: DictConfig, swept: dict[str, int | None]) -> int | None:
     """Return how many jobs a launcher gets at a time; None if the sweeper's settings do not say."""
     sweeper = hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
     if not is_grid(hydra):
         return None
-    count = math.prod(number or 1 for number in sweep_values.values())
+    count = math.prod(number or 1 for number in swept.values())
     return min(count, int(sweeper.max_batch_size or count))
 
 

@@ -41,7 +41,7 @@ def as_array(where: str, value: object) -> npt.NDArray[Any]:
         raise ValueError(f"{where} cannot be read as an array: {str(error).splitlines()[0]}") from None
 
 
-def described(value: Any) -> str:
+def describe(value: Any) -> str:
     """Describe an array or tensor for messages: dtype, shape, unusual layout and device; else the type."""
     if isinstance(value, type) or not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return f"a {type(value).__name__}"
@@ -50,7 +50,7 @@ def described(value: Any) -> str:
     return f"{value.dtype} {list(value.shape)}{unusual}".replace("torch.", "")
 
 
-def fits(found: Sequence[int], shape: Sequence[Size]) -> bool:
+def has_shape(found: Sequence[int], shape: Sequence[Size]) -> bool:
     """Return whether an array or tensor has a given shape, in which a letter stands for any size."""
     return len(found) == len(shape) and all(
         size == want or isinstance(want, str) for size, want in zip(found, shape, strict=True)
@@ -72,8 +72,8 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     array = as_array(where, value)
     ids = "" if below is None else f" from 0 to {below - 1:,}"
     integers = array.dtype.kind in "iu" or array.size == 0
-    if not (integers and fits(array.shape, shape)):
-        raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {described(array)}")
+    if not (integers and has_shape(array.shape, shape)):
+        raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {describe(array)}")
     limit = (1 << 63) if below is None else below
     # As unsigned numbers, negative ones are the largest: one pass checks both bounds.
     if array.size and not (array.dtype == np.int64 and array.view(np.uint64).max() < limit):
@@ -96,7 +96,7 @@ def logs(where: str, value: Array, most: float = LARGEST_LOG_PROB) -> Array:
     type, and, naming the first wrong value, for nan and for larger values.
     """
     if value.ndim != 1 or value.dtype.kind != "f":
-        raise ValueError(f"{where} must be floating-point [N]; got {described(value)}")
+        raise ValueError(f"{where} must be floating-point [N]; got {describe(value)}")
     at = 0
     for piece in pieces_of(value, NUMBERS_PER_PIECE):
         if not float(piece.max()) <= most:  # also for nan
@@ -114,7 +114,7 @@ def word_counts(where: str, value: object, words: int | None = None) -> IntArray
     array = as_array(where, value)
     shape = "[W], one or more" if words is None else f"[{words}]"
     if array.ndim != 1 or not len(array) or words not in (None, len(array)) or array.dtype.kind not in "iuf":
-        raise ValueError(f"{where} must be whole numbers {shape}; got {described(array)}")
+        raise ValueError(f"{where} must be whole numbers {shape}; got {describe(array)}")
     numbers = array.astype(np.float64)
     whole = np.isfinite(numbers) & (numbers >= 0) & (numbers == np.floor(numbers))
     if not whole.all():

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
 from lmtool.system.checksums import KEY, ZEROS, DamagedFile, seal, verify
-from lmtool.system.schemas import OBJECT, parsed, require_kind
+from lmtool.system.schemas import OBJECT, parse_json, require_kind
 
 NOT_WRITTEN = (".zip", ".7z", ".Z", ".lz", ".lz4", ".lzma", ".lzo", ".br", ".tgz")  # suffixes of packed files
 NOT_FINITE = "not_finite"  # key of the values that null stands for
@@ -200,7 +200,7 @@ def read_json(path: Path, remedy: str, kind: Any = OBJECT, version: int | None =
     kind: the schema, as in lmtool.system.schemas. version: the required value of the entry `format`.
     """
     try:
-        value = parsed(path.read_bytes())
+        value = parse_json(path.read_bytes())
         if version is not None and isinstance(value, dict) and value.get("format", version) != version:
             raise UserError(f"{path} is of another version of lmtool (format {value['format']}): {remedy}")
         verify(path)
@@ -226,7 +226,7 @@ def read_json_lines(path: Path, remedy: str, kind: Any) -> list[Any]:
     values = []
     for number, text in enumerate(texts, 1):
         try:
-            values += [parsed(text, kind)] if text else []
+            values += [parse_json(text, kind)] if text else []
         except ValueError as error:
             raise UserError(f"{path} is damaged in line {number} ({error}): {remedy}") from None
     return values

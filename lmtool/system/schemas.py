@@ -103,7 +103,7 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def parsed(text: str | bytes, kind: Any = object, place: str = "it") -> Any:
+def parse_json(text: str | bytes, kind: Any = object, place: str = "it") -> Any:
     """Return the value of a JSON text. Raises ValueError, with the place in it, unless it is of a kind."""
     try:
         level, depth = [value := json.loads(text)], 0

@@ -273,23 +273,23 @@ def discard_output() -> None:
 COMPARED = 300  # maximum number of words that difflib compares character by character, about 0.03 ms each
 
 
-def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
+def close_words(word: str, candidates: Sequence[str], count: int = 3) -> list[str]:
     """Return at most `count` known words that are similar to `word`, the same word in another case first.
 
     Among more than COMPARED words, only those of about the same length with the same first or last character count.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
-    compared: Iterable[str] = known
-    if len(known) > COMPARED:
+    compared: Iterable[str] = candidates
+    if len(candidates) > COMPARED:
         shortest, longest, head, tail = len(word) - 2, len(word) + 2, word[:1], word[-1:]
-        near = [w for w in known if shortest <= len(w) <= longest and (w[:1] == head or w[-1:] == tail)]
+        near = [w for w in candidates if shortest <= len(w) <= longest and (w[:1] == head or w[-1:] == tail)]
         letters, pairs = set(word), [a + b for a, b in pairwise(word)]
 
         def shared(known_word: str) -> int:
             return len(letters.intersection(known_word)) + sum(pair in known_word for pair in pairs)
 
         compared = heapq.nlargest(COMPARED, near, key=shared)
-    present = set(cases).intersection(known)
+    present = set(cases).intersection(candidates)
     close = difflib.get_close_matches(word, compared, n=count, cutoff=0.6)
     return list(dict.fromkeys([*(form for form in cases if form in present), *close]))[:count]
 

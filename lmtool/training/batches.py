@@ -95,7 +95,7 @@ class Batches:
         if isinstance(self._split, StoredTokens):
             yield from self._streamed(self._split, skip)
             return
-        order = shuffled(self._rng, self._split.tokens, self._consecutive)
+        order = random_order(self._rng, self._split.tokens, self._consecutive)
         order = order[skip * self.size : self.per_epoch * self.size]
         windows: Any = self._split.windows
         if self._device.type != "cpu" and self._context_size <= MAX_POSITION:
@@ -112,7 +112,7 @@ class Batches:
             group += 1
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
             some = np.random.default_rng(shuffles[number])
-            examples = places[shuffled(some, len(places), self._consecutive)]
+            examples = places[random_order(some, len(places), self._consecutive)]
             source: Any = windows if self._device.type == "cpu" else DeviceWindows(windows, self._device)
             yield from self._cut(source, examples[skip * self.size : counts[number] * self.size])
             skip = 0
@@ -215,7 +215,7 @@ class DeviceWindows:
         return self._padded[where].long(), self._padded[at].long()
 
 
-def shuffled(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntArray:
+def random_order(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntArray:
     """Return a random order of `count` places, `[count]`, in which pieces of `consecutive` places stay together.
 
     The first piece begins at a random place, and pieces wrap around at the end; places that fill no piece come last.

@@ -26,7 +26,7 @@ from lmtool.training.batches import make_batches
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
-from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
+from lmtool.training.state import TrainingState, model_tensors, random_states, save_state, set_random_states
 from lmtool.training.step import make_step
 
 MAX_LOSS = 1e6  # nats, absolute value: training diverges above this
@@ -41,7 +41,7 @@ def train(
     out: Path,
     *,
     processes: Processes | None = None,
-    resume: State | None = None,
+    resume: TrainingState | None = None,
     progress: bool = False,
     on_evaluation: Callable[[dict[str, Any]], object] | None = None,
 ) -> Trained:
@@ -258,9 +258,9 @@ class _Training:
             "computed_by": self.computed_by(),
         }
         self.reporter.sync()
-        save_state(State(tensors, values), self.out)
+        save_state(TrainingState(tensors, values), self.out)
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: TrainingState) -> None:
         """Continue from a checkpoint of the same kind of training."""
         values = state.values
         _require_same("processes", values["processes"], self.processes.size, self.out)

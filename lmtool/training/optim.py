@@ -45,16 +45,16 @@ class SgdOptim(OptimConfig):
     momentum: float = setting(min=0, below=1)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        of_torch = groups.decayed(self.decay)
+        torch_groups = groups.torch_groups(self.decay)
         if self.momentum and not groups.on_cpu:
-            return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
+            return _torch("SGD")(torch_groups, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
             # torch's fused step fails on a group in which only some parameters have already had a gradient.
-            of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
-        return _torch("SGD")(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
+            torch_groups = [group | {"params": [parameter]} for group in torch_groups for parameter in group["params"]]
+        return _torch("SGD")(torch_groups, lr=self.lr, momentum=self.momentum, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr, momentum=self.momentum)
+        return neural.RowSGD(groups.torch_groups(self.decay, key="l2"), lr=self.lr, momentum=self.momentum)
 
 
 @dataclass(slots=True)
@@ -84,10 +84,10 @@ class AsgdOptim(OptimConfig):
         return bool(before) and losses[-1] > min(before)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        return _torch("SGD")(groups.decayed(self.decay), lr=self.lr, fused=True)
+        return _torch("SGD")(groups.torch_groups(self.decay), lr=self.lr, fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr)
+        return neural.RowSGD(groups.torch_groups(self.decay, key="l2"), lr=self.lr)
 
 
 @dataclass(slots=True)
@@ -112,10 +112,12 @@ class AdagradOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         fused = groups.on_cpu  # the only device for which torch has a fused step
-        return _torch("Adagrad")(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
+        return _torch("Adagrad")(
+            groups.torch_groups(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused
+        )
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        return neural.RowAdagrad(groups.decayed(self.decay, key="l2"), lr=self.lr, eps=self.eps)
+        return neural.RowAdagrad(groups.torch_groups(self.decay, key="l2"), lr=self.lr, eps=self.eps)
 
 
 @dataclass(slots=True)
@@ -147,10 +149,10 @@ class AdamOptim(OptimConfig):
         return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        return _torch("Adam")(groups.decayed(self.decay), **self.arguments(), fused=True)
+        return _torch("Adam")(groups.torch_groups(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        return neural.RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), correct_skipped_steps=True)
+        return neural.RowAdam(groups.torch_groups(self.decay, key="l2"), **self.arguments(), correct_skipped_steps=True)
 
 
 @dataclass(slots=True)
@@ -179,7 +181,7 @@ class AdamwOptim(AdamOptim):
         self.weight_decay = output.weight_decay if self.weight_decay is None else self.weight_decay
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        return _torch("AdamW")(groups.decayed(self.decay), **self.arguments(), fused=True)
+        return _torch("AdamW")(groups.torch_groups(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        return neural.RowAdam(groups.decayed(self.decay), **self.arguments(), correct_skipped_steps=True)
+        return neural.RowAdam(groups.torch_groups(self.decay), **self.arguments(), correct_skipped_steps=True)

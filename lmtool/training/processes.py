@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmtool.errors import UserError, first_line
-from lmtool.neural.forms.loops import coalesced
+from lmtool.neural.forms.loops import coalesce
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray
 
@@ -75,7 +75,7 @@ class Processes:
         """Return this process's consecutive share of `total` items: the first, and the last + 1."""
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
-    def joined(self, part: FloatArray) -> FloatArray:
+    def join_parts(self, part: FloatArray) -> FloatArray:
         """Concatenate the parts of all processes by rank."""
         return part if self.size == 1 else np.concatenate(self.everything(part))
 
@@ -170,7 +170,7 @@ def _rows_and_values(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
     if parameter.grad is None:
         none = torch.empty(0, dtype=torch.int64, device=parameter.device)
         return none, parameter.detach().new_empty(0, *parameter.shape[1:])
-    grad = coalesced(parameter.grad)
+    grad = coalesce(parameter.grad)
     return grad.indices()[0], grad.values()
 
 

@@ -46,7 +46,7 @@ def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Cal
     for begin in range(first, last, TOKENS_PER_CHUNK):
         check()
         parts.append(model.score_tokens(split, begin, min(begin + TOKENS_PER_CHUNK, last)))
-    return -float(processes.joined(np.concatenate(parts)).mean(dtype=np.float64))
+    return -float(processes.join_parts(np.concatenate(parts)).mean(dtype=np.float64))
 
 
 def share_most_likely(
@@ -63,7 +63,7 @@ def share_most_likely(
     first, last = processes.share(len(index))
     contexts, targets = split.windows(index[first:last], model.context_size)
     hits = (model.argmax(contexts) == targets).astype(np.float64)
-    return float(processes.joined(hits).mean())
+    return float(processes.join_parts(hits).mean())
 
 
 class Reporter:
@@ -130,7 +130,7 @@ class Reporter:
         lines = []
         for text in (self._out / METRICS).read_text(encoding="utf-8").splitlines(keepends=True):
             with suppress(ValueError):  # the last line may be cut off
-                if schemas.parsed(text, {"step": schemas.COUNT})["step"] <= step:
+                if schemas.parse_json(text, {"step": schemas.COUNT})["step"] <= step:
                     lines.append(text)
         with atomic_write(self._out / METRICS) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")

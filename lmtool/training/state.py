@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TrainingState:
     """The state of a training after a step: tensors by name, and other values as in JSON."""
 
     tensors: dict[str, Tensor]
@@ -43,7 +43,7 @@ class State:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
 
-def save_state(state: State, folder: Path) -> None:
+def save_state(state: TrainingState, folder: Path) -> None:
     """Write a checkpoint, completely or not at all; the last one becomes the previous one, if it can be written."""
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.tensors.items()}
     notes = {"values": json.dumps({"format": FORMAT, **state.values})}
@@ -61,7 +61,7 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load_state(folder: Path) -> State | None:
+def load_state(folder: Path) -> TrainingState | None:
     """Read the last undamaged checkpoint, with a warning of a damaged one; return None if no checkpoint exists."""
     damaged = []
     for path in (folder / STATE, folder / STATE_BEFORE):
@@ -80,16 +80,16 @@ def load_state(folder: Path) -> State | None:
     return None
 
 
-def read_state(path: Path) -> State:
+def read_state(path: Path) -> TrainingState:
     """Read one checkpoint. Raises SafetensorError, OSError, ValueError for damage, UserError for another version."""
     arrays, notes = read_tensors(path)
-    values = schemas.parsed(notes.get("values", ""), OBJECT)
+    values = schemas.parse_json(notes.get("values", ""), OBJECT)
     if values.get("format") != FORMAT:
         raise UserError(f"{path} is of another version of lmtool (format {values.get('format')}): train from scratch")
     if not verify(path):
         raise ValueError("it has no checksum")
     require_kind(values, schemas.STATE)
-    return State({name: torch.from_numpy(array) for name, array in arrays.items()}, values)
+    return TrainingState({name: torch.from_numpy(array) for name, array in arrays.items()}, values)
 
 
 def model_tensors(model: NeuralModel) -> dict[str, Tensor]:

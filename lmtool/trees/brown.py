@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers, word_counts
 from lmtool.trees._brown_kernels import f_table, merge_words
-from lmtool.trees.builders import arranged, graft, huffman_tree
+from lmtool.trees.builders import arrange_tree, graft, huffman_tree
 from lmtool.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clust
 
 
 def _tree(pairs: Bigrams, counts: IntArray, clusters: int) -> Tree:
-    cluster_of, merges, _ = clustered(pairs, counts, clusters)
+    cluster_of, merges, _ = cluster_words(pairs, counts, clusters)
     names, group_of = np.unique(cluster_of, return_inverse=True)  # [G], [W]
     members = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])
     weight = dict(enumerate(np.bincount(group_of, weights=counts).tolist()))  # weights of nodes: leaves, then mergings
@@ -76,7 +76,7 @@ def _tree(pairs: Bigrams, counts: IntArray, clusters: int) -> Tree:
         children.append([child - groups if child >= groups else -1 - child for child in pair])
         weight[node] = weight[pair[0]] + weight[pair[1]]
         node_of[name] = node
-    upper = arranged(np.array(children, dtype=np.int32), groups - 2, np.arange(groups))
+    upper = arrange_tree(np.array(children, dtype=np.int32), groups - 2, np.arange(groups))
     return graft(upper, [huffman_tree(counts[group]) for group in members], members)
 
 
@@ -105,7 +105,9 @@ def neighbors(of: IntArray, other: IntArray, counts: IntArray, words: int) -> tu
     return starts, np.stack([other[order], counts[order]], axis=1)
 
 
-def clustered(pairs: Bigrams, counts: IntArray, clusters: int) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
+def cluster_words(
+    pairs: Bigrams, counts: IntArray, clusters: int
+) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
     """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]` (see merge_words).
 
     Words are added most frequent first; a cluster's name is the id of one of its words.

@@ -14,7 +14,7 @@ from lmtool.system.arrays import IntArray, whole_numbers, word_counts
 from lmtool.trees.tree import Int32s, Tree
 
 
-def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
+def arrange_tree(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
     """Build the Tree of nodes in any order.
 
     children: `[N, 2]`, as in Tree. root: the node without a parent. leaf_words: `[L]`, each leaf's word, in any order.
@@ -43,7 +43,7 @@ def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     for part, node, leaf in zip(parts, nodes_at.tolist(), leaves_at.tolist(), strict=False):
         children.append(np.where(part.children >= 0, part.children + node, part.children - leaf))
     leaf_words = np.concatenate([ids[part.leaf_words] for part, ids in zip(parts, words, strict=True)])
-    return arranged(np.concatenate(children), 0, leaf_words.astype(np.int64))
+    return arrange_tree(np.concatenate(children), 0, leaf_words.astype(np.int64))
 
 
 def union(trees: list[Tree]) -> Tree:
@@ -52,7 +52,7 @@ def union(trees: list[Tree]) -> Tree:
     return graft(balanced_tree(np.arange(len(trees))), trees, [every] * len(trees))
 
 
-def bisected(order: IntArray, cut: Callable[[IntArray, IntArray], IntArray]) -> Tree:
+def bisection_tree(order: IntArray, cut: Callable[[IntArray, IntArray], IntArray]) -> Tree:
     """Build the tree of a list of all words, int64 `[W]`.
 
     cut: given pieces of two words or more, [starts[i], ends[i]) of the list, returns the first positions of their
@@ -88,7 +88,7 @@ def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
     order = whole_numbers("balanced_tree: order", order, ("W",))
     if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
         raise ValueError(f"balanced_tree: order must have the ids 0 to W-1, one or more, each once; got {order}")
-    return bisected(order, lambda starts, ends: (starts + ends + 1) // 2)
+    return bisection_tree(order, lambda starts, ends: (starts + ends + 1) // 2)
 
 
 def random_tree(words: int, seed: int) -> Tree:
@@ -128,7 +128,7 @@ def frequency_tree(counts: IntArray) -> Tree:
         middles: IntArray = np.clip(above - nearer_below, starts + 1, ends - 1)
         return middles
 
-    return bisected(order.astype(np.int64), cut)
+    return bisection_tree(order.astype(np.int64), cut)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -171,7 +171,7 @@ def huffman_tree(counts: IntArray) -> Tree:
     order = np.argsort(-counts, kind="stable")[::-1]
     children = np.empty((words - 1, 2), dtype=np.int32)
     _join(counts[order], np.empty(words - 1, dtype=np.int64), children)
-    return arranged(children, words - 2, order.astype(np.int64))
+    return arrange_tree(children, words - 2, order.astype(np.int64))
 
 
 def class_of_words(counts: IntArray, number: int | None, *, key: str = "tree.classes") -> IntArray:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray, as_array, described, word_counts
-from lmtool.trees.builders import arranged
+from lmtool.system.arrays import IntArray, as_array, describe, word_counts
+from lmtool.trees.builders import arrange_tree
 from lmtool.trees.division import require_division
 from lmtool.trees.tree import Tree
 
@@ -64,7 +64,7 @@ def clusters_tree(
     vectors = as_array("clusters_tree: vectors", vectors)
     if vectors.ndim != 2 or len(vectors) != len(counts) or not vectors.shape[1] or vectors.dtype.kind not in "iuf":
         wanted = f"numbers [{len(counts)}, D], D 1 or more"
-        raise ValueError(f"clusters_tree: vectors must be {wanted}, as there are counts; got {described(vectors)}")
+        raise ValueError(f"clusters_tree: vectors must be {wanted}, as there are counts; got {describe(vectors)}")
     with np.errstate(over="ignore", invalid="ignore"):
         mean = vectors.mean(axis=0, dtype=np.float64)
         centered = np.ascontiguousarray(vectors - mean, dtype=np.float32)
@@ -74,7 +74,7 @@ def clusters_tree(
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
     children, leaf_words = divide(centered, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, seed)
-    return arranged(children, 0, leaf_words)
+    return arrange_tree(children, 0, leaf_words)
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order, so that the loop is vectorized

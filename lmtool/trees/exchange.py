@@ -56,14 +56,14 @@ def exchange(
     twice[bigrams.first[same]] = bigrams.counts[same]
     first, second, counts = (part[~same] for part in bigrams)
     after, before = neighbors(first, second, counts, words), neighbors(second, first, counts, words)
-    found = class_of.astype(np.int64)
+    classes_of_words = class_of.astype(np.int64)
     n = np.zeros((2, classes, classes), dtype=np.int64)
-    np.add.at(n[0], (found[bigrams.first], found[bigrams.second]), bigrams.counts)
+    np.add.at(n[0], (classes_of_words[bigrams.first], classes_of_words[bigrams.second]), bigrams.counts)
     n[1] = n[0].T
     f, sums, table = n * np.log(np.maximum(n, 1)), n.sum(axis=2), f_table()
-    needed = _exchange(after, before, twice, found, movable, closed, passes, (n, f, sums, table))
+    needed = _exchange(after, before, twice, classes_of_words, movable, closed, passes, (n, f, sums, table))
     log_likelihood = float(f[0].sum()) - sum(f_of(int(x), table) for x in sums.ravel())
-    return Exchanged(found, (log_likelihood + f_of(total, table)) / total, int(needed))
+    return Exchanged(classes_of_words, (log_likelihood + f_of(total, table)) / total, int(needed))
 
 
 @compiled

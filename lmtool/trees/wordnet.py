@@ -18,7 +18,7 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, word_counts
-from lmtool.trees.builders import arranged
+from lmtool.trees.builders import arrange_tree
 from lmtool.trees.tree import Tree
 
 USUAL_FOLDER = Path("/usr/share/wordnet")
@@ -172,7 +172,7 @@ def binary_hierarchy(parents: Sequence[int], group_of: IntArray, counts: IntArra
             outer = members[parents[group]]
             outer.append((count, len(outer), node))
     _joined(members[-1], children)
-    return arranged(np.array(children, dtype=np.int32), len(children) - 1, np.arange(len(counts)))
+    return arrange_tree(np.array(children, dtype=np.int32), len(children) - 1, np.arange(len(counts)))
 
 
 def wordnet_tree(words: Sequence[str], counts: IntArray, folder: Path | None) -> Tree:

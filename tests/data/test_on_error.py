@@ -313,7 +313,7 @@ def test_lines_and_documents_around_faults_are_read(
         (path := tmp_path / name).write_bytes(content)
         faults = Faults("skip", "data.on_error")
         assert b"".join(read_blocks(str(path), column=column, faults=faults)) == b"a\nb\nc\n"
-        assert [place in fault for place, fault in zip(places, faults.of_first, strict=True)] == [True] * 3
+        assert [place in fault for place, fault in zip(places, faults.first_messages, strict=True)] == [True] * 3
         (note,) = faults.notes()
         assert note.startswith(f"data.on_error=skip: faulty records, left out: {faults.count}; {path}, line 2: ")
         with pytest.raises(RecordError, match="line 2"):
@@ -334,7 +334,7 @@ def test_lines_keep_their_numbers_behind_faults(tmp_path: Path, monkeypatch: pyt
         ]
     assert found == [(f"{path}, line {n}", line) for n, line in ((1, b"a\n"), (3, b"b\n"), (5, b"c\n"))]
     assert faults.count == 3
-    assert [fault.split(":")[0] for fault in faults.of_first] == [f"{path}, line {n}" for n in (2, 4, 6)]
+    assert [fault.split(":")[0] for fault in faults.first_messages] == [f"{path}, line {n}" for n in (2, 4, 6)]
 
 
 def test_the_rest_of_a_damaged_file_is_one_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +347,8 @@ def test_the_rest_of_a_damaged_file_is_one_fault(tmp_path: Path, monkeypatch: py
     faults = Faults("skip")
     read = b"".join(read_blocks(str(cut), str(wide), str(whole), faults=faults))
     assert read.endswith(b"whole\n") and faults.count == 2
-    assert "cut.txt.gz cannot be unpacked" in faults.of_first[0] and "wide.txt is UTF-16" in faults.of_first[1]
+    assert (
+        "cut.txt.gz cannot be unpacked" in faults.first_messages[0] and "wide.txt is UTF-16" in faults.first_messages[1]
+    )
     with pytest.raises(UserError, match="no file"):
         list(read_blocks(str(tmp_path / "none.txt"), faults=faults))

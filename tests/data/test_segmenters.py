@@ -326,6 +326,6 @@ def test_rules_with_a_segmenter() -> None:
     rules = TextRules(segmenter=one, spaces=Spaces.unicode, normalize=Normalize.nfc)
     assert rules == TextRules(segmenter=other, spaces=Spaces.unicode, normalize=Normalize.nfc) and rules.changes
     assert hash(rules) == hash(TextRules(segmenter=other, spaces=Spaces.unicode, normalize=Normalize.nfc))
-    assert rules != rules.of_words and rules("བདེ་ལེགས།") == "བདེ་ ལེགས།" and rules.of_words("བདེ་ལེགས།") == "བདེ་ལེགས།"
+    assert rules != rules.word_rules and rules("བདེ་ལེགས།") == "བདེ་ ལེགས།" and rules.word_rules("བདེ་ལེགས།") == "བདེ་ལེགས།"
     assert rules.encoded("བདེ་ལེགས།\na\u200bb\n".encode()).decode() == "བདེ་ ལེགས།\na b\n"
     assert rules.count_inserted("བདེ་ལེགས། ab\n".encode(), rules.encoded("བདེ་ལེགས། ab\n".encode())) == 1

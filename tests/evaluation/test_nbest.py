@@ -16,7 +16,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.nbest import (
     best_weight,
     hypothesis_log_prob,
-    ranked,
+    rank,
     read_nbest,
     read_references,
     tuned_weights,
@@ -47,7 +47,7 @@ def test_moses_there_and_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.total, [-1.5, -2, -0.5])
     log_prob = np.array([-4.0, -1.0, -3.0])
     new = found.total + 0.5 * log_prob
-    np.testing.assert_array_equal(ranked(found, new), [1, 0, 2])
+    np.testing.assert_array_equal(rank(found, new), [1, 0, 2])
     write_nbest(tmp_path, found, log_prob, new)
     assert (tmp_path / "nbest.txt").read_text() == (
         "0 ||| a ||| d= 0 lm= -1 lmtool= -1 ||| -2.5 ||| 0-0\n"

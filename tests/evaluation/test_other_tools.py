@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.evaluation.other_tools import OtherScores, aligned, detail_lines, read_scores, tokens_of_file
+from lmtool.evaluation.other_tools import OtherScores, align, detail_lines, read_scores, tokens_of_file
 from tests.evaluation.test_token_scores import TEXT, tokens
 
 WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]
@@ -67,7 +67,7 @@ FILES = {
 def test_every_form_is_read(name: str, packed: bool, tmp_path: Path) -> None:
     path = tmp_path / ("scores.gz" if packed else "scores")
     path.write_bytes(gzip.compress(FILES[name].encode()) if packed else FILES[name].encode())
-    found = aligned(read_scores(str(path)), tokens(TEXT))
+    found = align(read_scores(str(path)), tokens(TEXT))
     np.testing.assert_allclose(found, np.array(LOG10) * math.log(10), rtol=1e-12)
 
 
@@ -75,7 +75,7 @@ def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
     log_prob = np.log([0.1, 0.25, 0.5, 0.01, 0.3, 1.0])
     lines = detail_lines([(tokens(TEXT), log_prob, None, tokens(TEXT).offsets)], sentences=True, name="f")
     (tmp_path / "lines").write_text("run x\n" + "\n".join(lines) + "\n")
-    np.testing.assert_allclose(aligned(read_scores(str(tmp_path / "lines")), tokens(TEXT)), log_prob, atol=1e-6)
+    np.testing.assert_allclose(align(read_scores(str(tmp_path / "lines")), tokens(TEXT)), log_prob, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_with_its_place(text: str, words: list[str], tmp_path: Path) -> None:
     (tmp_path / "scores").write_text(text)
     with pytest.raises(UserError) as error:
-        aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))
+        align(read_scores(str(tmp_path / "scores")), tokens(TEXT))
     assert all(word in str(error.value) for word in words), error.value
 
 
@@ -122,9 +122,9 @@ def test_tables_of_spreadsheets(mark: str, name: str, tmp_path: Path) -> None:
 
 def test_a_probability_of_zero_is_read(tmp_path: Path) -> None:
     (tmp_path / "scores").write_text(SRILM.replace("[1gram] 0.001 [ -3 ]", "[OOV] 0 [ -inf ]"))
-    assert aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
+    assert align(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
     (tmp_path / "scores").write_text(TSVP.replace("0.001", "0"))
-    assert aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
+    assert align(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
 
 
 def test_a_file_alone_says_what_its_tokens_are(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import (
     compare,
     draw,
-    exchanged,
     perplexity_interval,
     politis_white,
     resampled_units,
+    sums_of_random_signs,
 )
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -87,7 +87,7 @@ def test_draws_are_even_and_paired() -> None:
     np.testing.assert_allclose(found[:, 5], counts @ np.arange(5))  # the same rows for every column
     np.testing.assert_allclose(counts.mean(axis=0), 1, atol=0.06)  # 4 standard errors
     np.testing.assert_allclose(counts.var(axis=0), 0.8, rtol=0.1)  # binomial: 5 * 1/5 * 4/5
-    signs = exchanged(np.eye(3), 1_001, np.random.default_rng(3))
+    signs = sums_of_random_signs(np.eye(3), 1_001, np.random.default_rng(3))
     assert signs.shape == (1_001, 3) and set(np.unique(signs)) == {-1, 1}
     np.testing.assert_allclose(signs.mean(axis=0), 0, atol=0.13)
 
@@ -101,7 +101,7 @@ def test_draws_follow_splitmix64() -> None:
 
 def test_the_sign_of_every_row_is_drawn() -> None:
     for rows in (8, 9, 17):  # a byte has eight signs
-        signs = exchanged(np.eye(rows), 1_001, np.random.default_rng(3))
+        signs = sums_of_random_signs(np.eye(rows), 1_001, np.random.default_rng(3))
         np.testing.assert_allclose(signs.mean(axis=0), 0, atol=0.16)  # 5 standard errors
         assert (signs[:, 0] != signs[:, -1]).any()
 

@@ -20,7 +20,7 @@ from lmtool.mixtures.log_linear import (
     Chunks,
     LogLinear,
     bounded_optimum,
-    combined,
+    combine,
     fit_log_linear,
     likelihood,
     without_lone_reserves,
@@ -214,7 +214,7 @@ def test_a_member_that_goes_takes_its_zeros_with_it() -> None:
     both, first = one_chunk(log_dist[[0, 3]], targets), one_chunk(log_dist[:1], targets)
     fit, alone = fit_log_linear(both, 2), fit_log_linear(first, 1)
     assert fit.weights.tolist() == [pytest.approx(alone.weights[0], abs=1e-3), 0]
-    assert fit.value == combined(log_dist[[0, 3]], fit.weights)[np.arange(200), targets].mean()
+    assert fit.value == combine(log_dist[[0, 3]], fit.weights)[np.arange(200), targets].mean()
     least = likelihood(np.array([0.9, 1e-12]), both).value
     assert alone.gap <= 1e-9 < least - fit.value <= fit.gap
     assert fit_log_linear(both, 2, iterations=6).iterations == 6 < fit.iterations  # of both searches

@@ -25,7 +25,7 @@ from lmtool.mixtures.linear import (
     fit_weights,
     mix,
 )
-from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
+from lmtool.mixtures.log_linear import LogLinear, combine, fit_log_linear, likelihood
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
@@ -167,8 +167,8 @@ def test_log_linear_by_hand() -> None:
 def test_a_member_without_weight_has_no_say_in_zeros() -> None:
     with np.errstate(divide="ignore"):
         log_dist = np.log([[[0.5, 0.3, 0.2]], [[0.5, 0.5, 0.0]]])
-    np.testing.assert_allclose(np.exp(combined(log_dist, np.array([1.0, 0.0]))), [[0.5, 0.3, 0.2]])
-    found = np.exp(combined(log_dist, np.array([1.0, 1e-9])))
+    np.testing.assert_allclose(np.exp(combine(log_dist, np.array([1.0, 0.0]))), [[0.5, 0.3, 0.2]])
+    found = np.exp(combine(log_dist, np.array([1.0, 1e-9])))
     np.testing.assert_allclose(found, [[0.625, 0.375, 0]], atol=1e-8)
 
 
@@ -192,7 +192,7 @@ def test_gradient_and_curvature_against_finite_differences() -> None:
     log_dist, targets = random_members(3, 40, 6)
     chunks, weights, step = chunks_of(log_dist, targets), np.array([0.3, 0.9, 0.4]), 1e-5
     value, gradient, hessian = likelihood(weights, chunks)
-    assert value == pytest.approx(np.mean(combined(log_dist, weights)[np.arange(40), targets]))
+    assert value == pytest.approx(np.mean(combine(log_dist, weights)[np.arange(40), targets]))
     for k in range(3):
         up, down = (likelihood(weights + sign * step * np.eye(3)[k], chunks) for sign in (1, -1))
         assert gradient[k] == pytest.approx((up[0] - down[0]) / (2 * step), abs=1e-9)

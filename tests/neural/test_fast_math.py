@@ -10,7 +10,7 @@ from numba import njit
 
 from lmtool.neural.forms import _network_output as network_output
 from lmtool.neural.forms import loops as fast_math
-from lmtool.neural.forms.loops import bfloat16, widened
+from lmtool.neural.forms.loops import bfloat16, widen_bfloat16
 
 EDGES = [0.0, 1e-30, 1.0, np.inf]
 CASES = {
@@ -71,7 +71,7 @@ def test_exponentials_of_columns(dtype: type) -> None:
 @njit
 def there_and_back(value: float) -> tuple[int, float]:
     bits = bfloat16(value)
-    return bits, widened(bits)
+    return bits, widen_bfloat16(bits)
 
 
 def test_numbers_are_rounded_to_the_nearest_and_to_even() -> None:

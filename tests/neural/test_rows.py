@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmtool.neural import DotNodes, MorinBengioNodes
 from lmtool.neural.forms import loops, only_plain, used
-from lmtool.neural.forms.loops import Groups, coalesced, rows_gradient
+from lmtool.neural.forms.loops import Groups, coalesce, rows_gradient
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, pairs_of, rows_of, segments
 from lmtool.system import parallel
 
@@ -135,7 +135,7 @@ def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
     for index, in_order in (([1, 4, 6], True), ([4, 1, 6], False), ([1, 1, 6], False)):
         given = torch.sparse_coo_tensor(torch.tensor([index]), torch.ones(3, 2), (8, 2), check_invariants=False)
         assert bool(loops.ascending(np.array(index))) == in_order
-        found = coalesced(given)
+        found = coalesce(given)
         assert found.is_coalesced()
         want = torch.zeros(8, 2)
         for row in index:
@@ -145,10 +145,10 @@ def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
 
 def test_plain_forms_coalesce_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     given = torch.sparse_coo_tensor(torch.tensor([[4, 1, 4]]), torch.ones(3, 2), (8, 2), check_invariants=False)
-    want = coalesced(given)
+    want = coalesce(given)
     monkeypatch.setattr(loops, "ascending", None)  # fails when it is called
     with only_plain():
-        found = coalesced(given)
+        found = coalesce(given)
     assert torch.equal(found.indices(), want.indices()) and torch.equal(found.values(), want.values())
 
 

@@ -13,7 +13,7 @@ import lmtool as package
 from lmtool.data.corpus import Corpus
 from lmtool.ngram.models.ngram_model import even_positions
 from lmtool.runs.run import Run as TrainedRun
-from lmtool.runs.weights import quantized, restored
+from lmtool.runs.weights import dequantize, quantize
 from tests.conftest import Run, result
 
 
@@ -24,19 +24,19 @@ def test_weights_by_hand() -> None:
         "bias": np.array([0.3], dtype=np.float32),
         "ids": np.array([[1, 2]], dtype=np.int64),
     }
-    small = quantized(tensors, 8)
+    small = quantize(tensors, 8)
     assert small["w"].dtype == np.int8 and small["w"].tolist() == [[127, -64, 0], [0, 0, 0], [-127, 64, 1]]
     np.testing.assert_allclose(small["w.row_scale"], [1, 1, 0.02], rtol=1e-6)
     assert small["bias"] is tensors["bias"] and small["ids"] is tensors["ids"]
-    again = restored(small)
+    again = dequantize(small)
     assert set(again) == set(tensors) and again["w"].dtype == np.float32
     np.testing.assert_allclose(again["w"], [[127, -64, 0], [0, 0, 0], [-2.54, 1.28, 0.02]], rtol=1e-6)
     np.testing.assert_allclose(again["w.scale"], [[1.5]], rtol=1e-6)
-    half = quantized(tensors, 16)
+    half = quantize(tensors, 16)
     assert half["w"].dtype == np.float16 and float(half["w"][2, 2]) == 0.0200042724609375
-    assert restored(half)["w"].dtype == np.float32 and restored(half)["bias"] is tensors["bias"]
+    assert dequantize(half)["w"].dtype == np.float32 and dequantize(half)["bias"] is tensors["bias"]
     with pytest.raises(package.UserError, match="65,504"):
-        quantized({"w": np.array([[1e6]], dtype=np.float32)}, 16)
+        quantize({"w": np.array([[1e6]], dtype=np.float32)}, 16)
 
 
 def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.results import TrainedRun
-from lmtool.results.base import TableResult, of_json
+from lmtool.results.base import TableResult, result_from_json
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from lmtool.results.base import TableResult, of_json
 )
 def test_the_last_line_of_a_training(result: dict[str, object], said: str) -> None:
     unused = {"examples": 1, "examples_per_second": 1.0, "epochs": 1, "options": {}}
-    trained = of_json(TrainedRun, result | unused | {"seconds": 1.25}, folder=Path("out/run"))
+    trained = result_from_json(TrainedRun, result | unused | {"seconds": 1.25}, folder=Path("out/run"))
     assert trained.line() == f"{said}, 1.2 s; run=out/run"
 
 

@@ -19,8 +19,8 @@ from lmtool.runs.run import Run
 from lmtool.runs.weights import read_tensors, write_tensors
 from lmtool.system.checksums import seal
 from lmtool.system.files import read_json, write_json
-from lmtool.system.schemas import METRICS, RUN, STATE, parsed, require_kind
-from lmtool.training.state import State, read_state, save_state
+from lmtool.system.schemas import METRICS, RUN, STATE, parse_json, require_kind
+from lmtool.training.state import TrainingState, read_state, save_state
 
 Command = Callable[..., str]
 DEEP = "[" * 100_000
@@ -86,7 +86,7 @@ def test_values_of_a_checkpoint(change: Any, place: str, theirs: None, lmtool: C
     with pytest.MonkeyPatch.context() as patch:
         if not isinstance(values, dict):
             patch.setattr(json, "dumps", lambda _: "[]")
-        save_state(State(state.tensors, values if isinstance(values, dict) else {}), Path("nplm"))
+        save_state(TrainingState(state.tensors, values if isinstance(values, dict) else {}), Path("nplm"))
     Path("nplm/state-before.safetensors").unlink()
     said = lmtool("train", "resume=nplm", "training.epochs=2", code=2)
     assert "nplm/state.safetensors: damaged" in said and "Traceback" not in said
@@ -99,7 +99,7 @@ def test_tensors_of_a_checkpoint(part: str, change: Any, theirs: None, lmtool: C
     state = read_state(Path("nplm/state.safetensors"))
     name = next(name for name in sorted(state.tensors) if name.startswith(part))
     tensor = state.tensors[name].reshape(-1)
-    save_state(State(state.tensors | {name: change(tensor)}, state.values), Path("nplm"))
+    save_state(TrainingState(state.tensors | {name: change(tensor)}, state.values), Path("nplm"))
     Path("nplm/state-before.safetensors").unlink()
     assert "its checkpoint does not fit (" in lmtool("train", "resume=nplm", "training.epochs=2", code=2)
 
@@ -243,5 +243,5 @@ def test_kinds(value: Any, kind: Any, said: str) -> None:
 
 def test_what_lmtool_writes_is_of_its_kind(runs: Path) -> None:
     require_kind(read_json(runs / "mix/run.json", "-", object), RUN)
-    assert all(parsed(line, METRICS) for line in (runs / "nplm/metrics.jsonl").read_text().splitlines())
+    assert all(parse_json(line, METRICS) for line in (runs / "nplm/metrics.jsonl").read_text().splitlines())
     assert torch.is_tensor(next(iter(read_state(runs / "hs/state.safetensors").tensors.values())))

@@ -534,6 +534,19 @@ def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.M
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
 
+def test_a_sweep_of_which_no_job_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from omegaconf import OmegaConf
+
+    from lmtool.config.request import Request
+    from lmtool.sweeps.sweep import Sweep
+
+    folder = {"dir": str(tmp_path), "subdir": "${hydra.job.name}"}
+    hydra = OmegaConf.create({"sweep": folder, "sweeper": {"max_batch_size": None}, "launcher": {}})
+    sweep = Sweep(Request("train", sweep=True), hydra)
+    assert sweep.finish(quiet=True) == 1 and capsys.readouterr().out == ""
+    assert sweep.finish() == 1 and capsys.readouterr().out == "no job began; see the messages above\n"
+
+
 def test_number_of_jobs() -> None:
     from omegaconf import OmegaConf
 

@@ -13,7 +13,7 @@ from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split, positions
 from lmtool.errors import UserError
-from lmtool.training.batches import Batches, shuffled
+from lmtool.training.batches import Batches, random_order
 
 
 def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -84,13 +84,13 @@ def test_streamed_every_example_at_most_once_an_epoch(toy: Corpus, small_blocks:
 
 def test_consecutive_examples_stay_together(toy: Corpus) -> None:
     rng = np.random.default_rng(0)
-    first, second = shuffled(rng, 21, 4), shuffled(rng, 21, 4)
+    first, second = random_order(rng, 21, 4), random_order(rng, 21, 4)
     for order in (first, second):
         assert sorted(order.tolist()) == list(range(21))
         together = np.diff(order) % 21 == 1
         assert together.reshape(5, 4)[:, :3].all() and together.sum() < 20  # five pieces of four and one of one
     assert set(first[:4].tolist()) != set(second[:4].tolist())
-    np.testing.assert_array_equal(shuffled(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9))
+    np.testing.assert_array_equal(random_order(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9))
     split = toy.split("train").as_stream(across_sentences=True)
     batches = Batches(split, 16, 6, seed=1, consecutive=4)
     drawn = take(batches, batches.per_epoch)

@@ -27,8 +27,11 @@ def test_weight_decay_spares_vectors() -> None:
     model = torch.nn.ParameterList([vector, matrix])
     groups = ParameterGroups.of(model, model)
     assert groups.parameters == [matrix, vector]
-    assert groups.decayed(0.1) == [{"params": [matrix], "weight_decay": 0.1}, {"params": [vector], "weight_decay": 0.0}]
-    assert ParameterGroups.of([vector], model).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
+    assert groups.torch_groups(0.1) == [
+        {"params": [matrix], "weight_decay": 0.1},
+        {"params": [vector], "weight_decay": 0.0},
+    ]
+    assert ParameterGroups.of([vector], model).torch_groups(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
     for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
         dense, sparse = optim.dense(groups), optim.sparse(groups)
         assert [group["weight_decay"] for group in dense.param_groups] == [0.1, 0.0]

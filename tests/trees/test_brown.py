@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees._brown_kernels import cheapest, f_table, merge_words
-from lmtool.trees.brown import Bigrams, bigrams, brown_tree, clustered, neighbors
+from lmtool.trees.brown import Bigrams, bigrams, brown_tree, cluster_words, neighbors
 from lmtool.trees.exchange import exchange
 from lmtool.trees.options import BrownTree
 from lmtool.trees.tree import TreeWords
@@ -50,7 +50,7 @@ def text(seed: int, words: int, tokens: int = 300) -> tuple[np.ndarray, np.ndarr
 @given(st.integers(0, 1000), st.integers(2, 14), st.integers(1, 16))
 def test_every_merging_is_the_cheapest(seed: int, words: int, clusters: int) -> None:
     ids, offsets, counts = text(seed, words)
-    cluster_of, merges, losses = clustered(bigrams(ids, offsets, words), counts, clusters)
+    cluster_of, merges, losses = cluster_words(bigrams(ids, offsets, words), counts, clusters)
     full = np.zeros((words, words), dtype=np.int64)
     for start, end in itertools.pairwise(offsets):
         np.add.at(full, (ids[start : end - 1], ids[start + 1 : end]), 1)
@@ -138,7 +138,7 @@ def test_words_with_the_same_neighbors_share_a_cluster() -> None:
     # the|a cat|dog runs|sits the|a cat|dog ...: merging words of a kind loses next to nothing.
     ids = np.random.default_rng(0).integers(0, 2, 3000) + np.tile([0, 2, 4], 1000)
     offsets = np.array([0, len(ids)])
-    _, merges, losses = clustered(bigrams(ids, offsets, 6), np.bincount(ids), 6)
+    _, merges, losses = cluster_words(bigrams(ids, offsets, 6), np.bincount(ids), 6)
     assert {frozenset(pair) for pair in merges[:3].tolist()} == {frozenset(pair) for pair in [(0, 1), (2, 3), (4, 5)]}
     assert (losses[:3] < 5).all() and (losses[3:] > 500).all()
     found = codes(brown_tree(ids, offsets, np.bincount(ids), 6))
@@ -199,7 +199,7 @@ def test_losses_stay_exact_over_many_mergings() -> None:
     counts = zipf(800)
     ids = rng.choice(800, size=30_000, p=counts / counts.sum())
     offsets, counts = np.array([0, len(ids)]), np.bincount(ids, minlength=800)
-    cluster_of, _, losses = clustered(bigrams(ids, offsets, 800), counts, 30)
+    cluster_of, _, losses = cluster_words(bigrams(ids, offsets, 800), counts, 30)
     groups = np.unique(cluster_of, return_inverse=True)[1][ids]
     matrix = np.zeros((30, 30), dtype=np.int64)
     np.add.at(matrix, (groups[:-1], groups[1:]), 1)

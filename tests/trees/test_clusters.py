@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.builders import arranged
+from lmtool.trees.builders import arrange_tree
 from lmtool.trees.clusters import MAX_CODES, ROUNDS, _halve, _next_random, _separate, clusters_tree, divide, log_odds
 from tests.trees.checks import check, codes, same, zipf
 
@@ -298,7 +298,7 @@ def test_words_are_divided_as_a_plain_program_does(
         rng = np.random.default_rng(seed)
         vectors, counts = rng.normal(size=(words, 2)).astype(np.float32), rng.integers(0, 3, words)
         children, leaf_words = divide(vectors, counts, gaussians, adaptive, margin, most, deep, seed)
-        tree = arranged(children, 0, leaf_words)
+        tree = arrange_tree(children, 0, leaf_words)
         wanted = plain_division(vectors.astype(np.float64), counts, gaussians, adaptive, margin, most, deep, seed)
         assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted
 

@@ -41,10 +41,12 @@ class CountResult(base.Result):
     """The result of `count`: one row per split."""
 
     title = "store {0.store}"
-    listed = "splits"
 
     store: str
     splits: list[Row]
+
+    def as_table(self) -> base.Table:
+        return base.table_of(self.splits)
 
 
 def run(settings: Settings, session: Session) -> CountResult:

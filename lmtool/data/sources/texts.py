@@ -87,7 +87,7 @@ def _listed(shares: dict[str, float]) -> str:
 
 def _vocabulary(words: Any, data: TextsData) -> list[str]:
     """Check the given words and return them rewritten by the rules of the text."""
-    rules, written = data.vocabulary, TextRules.of(data).of_words
+    rules, rewrite = data.vocabulary, TextRules.of(data).word_rules
     if rules.unit.is_subword:
         pieces = f"unit={rules.unit.value!r}, whose pieces are learned from train"
         raise UserError(f"words is given with {pieces}; leave it out")
@@ -95,15 +95,15 @@ def _vocabulary(words: Any, data: TextsData) -> list[str]:
         raise UserError(f"size={rules.size}: words is the whole vocabulary; leave one of them out")
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise UserError(f"words={words!r:.60}: must be a list of words")
-    listed: dict[str, None] = {}
+    vocabulary: dict[str, None] = {}
     for word in words:
         _require_word(word, "words", chars=rules.unit.is_character)
         _encode(word, "words")
-        word = written(word)
-        if word in listed:
+        word = rewrite(word)
+        if word in vocabulary:
             raise UserError(f"words: {word!r} is listed twice; remove one")
-        listed[word] = None
-    return list(listed)
+        vocabulary[word] = None
+    return list(vocabulary)
 
 
 def _require_word(word: object, where: str, *, chars: bool) -> None:

@@ -116,18 +116,18 @@ def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | 
     """
     if not allowed():
         return None
-    kept = _chosen.setdefault(layer, {})
+    choices = _chosen.setdefault(layer, {})
     only_these = _only.get()
     dtypes = x.dtype, *(other.dtype for other in others if isinstance(other, Tensor))
     key = method, x.shape, dtypes, x.device, layer.training, getattr(layer, "precision", None), only_these
-    if key in kept:
-        return kept[key]
-    if len(kept) >= MAX_CHOICES:
-        kept = _chosen[layer] = {}  # not cleared: another thread may read it
+    if key in choices:
+        return choices[key]
+    if len(choices) >= MAX_CHOICES:
+        choices = _chosen[layer] = {}  # not cleared: another thread may read it
     fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
-    found = kept[key] = next((each for each in fitting if only_these is None or each.name in only_these), None)
-    _used.setdefault(layer, set()).update(each for each in (found,) if each)
-    return found
+    form = choices[key] = next((each for each in fitting if only_these is None or each.name in only_these), None)
+    _used.setdefault(layer, set()).update(each for each in (form,) if each)
+    return form
 
 
 def used(model: nn.Module) -> list[Form]:

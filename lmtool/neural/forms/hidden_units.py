@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row, error_function, exp_below, tanh
+from lmtool.neural.forms.loops import FAST, as_arrays, copy_row, error_function, exp_below, runs_compiled, tanh
 from lmtool.system import parallel
 from lmtool.system.arrays import Array
 
@@ -39,13 +39,13 @@ def _serves(layer: NPLM, z: Tensor) -> bool:
     """Return whether there is more to do than an activation, which torch computes as fast; norms must be LayerNorm."""
     norms = [*(layer.norms or ()), *(layer.gate_norms or ())]
     usual = all(type(norm) is nn.LayerNorm and norm.bias is not None for norm in norms)
-    return usual and compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
+    return usual and runs_compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
 
 
 @form(
     Encoder,
     "dropped",
-    serves=lambda layer, x: compiled(x) and x.numel() >= MIN_DROPPED,
+    serves=lambda layer, x: runs_compiled(x) and x.numel() >= MIN_DROPPED,
     measured="1.7 (64 x 500) to 8.1 times, 0.5 at 32 x 150 (not served); EPYC Zen 5, 2026-11",
 )
 def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
@@ -75,7 +75,7 @@ def hidden_units(layer: NPLM, z: Tensor, number: int) -> Tensor:
     return units
 
 
-def activated(z: Tensor, activation: int, *, slope: bool = False) -> Tensor:
+def apply_activation(z: Tensor, activation: int, *, slope: bool = False) -> Tensor:
     """Compute f(z) of z `[B, H]`, or f'(z) in place if slope is true; activation: the number of f."""
     values = z if slope else z.clone()
     _run(_activate_rows, *z.shape, values.numpy(), activation, slope)

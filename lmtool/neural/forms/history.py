@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from lmtool.neural.encoders.nplm import CONSECUTIVE, History
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import compiled
+from lmtool.neural.forms.loops import runs_compiled
 from lmtool.neural.rows import rows_of
 from lmtool.system.arrays import Array
 
@@ -26,7 +26,7 @@ MIN_NUMBERS = 1 << 18  # numbers in the vectors of all words of all contexts; wi
 
 def _serves(layer: History, contexts: Tensor) -> bool:
     numbers = contexts.numel() * layer.scale.shape[1]
-    return contexts.is_cpu and compiled(layer.weights) and numbers >= MIN_NUMBERS
+    return contexts.is_cpu and runs_compiled(layer.weights) and numbers >= MIN_NUMBERS
 
 
 @form(History, "words_and_sums", serves=_serves, measured="3.1 to 4.5 times; EPYC Zen 5, 2026-11-25")

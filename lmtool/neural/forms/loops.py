@@ -34,14 +34,14 @@ NUMBERS_PER_THREAD = 1 << 17  # numbers to read for which a second thread is wor
 MIN_DIGIT_BITS, MAX_DIGIT_BITS = 8, 15  # bits of the digit that one pass of the radix sort goes by
 
 
-def compiled(tensor: Tensor) -> bool:
+def runs_compiled(tensor: Tensor) -> bool:
     """Return whether compiled loops can work on a tensor: on a CPU, in float32 or float64."""
     return tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64)
 
 
 def by_loops(tensor: Tensor) -> bool:
     """Return whether compiled loops are to work on a tensor: they can, and fast forms are allowed."""
-    return allowed() and compiled(tensor)
+    return allowed() and runs_compiled(tensor)
 
 
 def as_arrays(*tensors: Tensor) -> list[Array]:
@@ -107,7 +107,7 @@ def rows_gradient(unique: Tensor, values: Tensor, shape: torch.Size, sparse: boo
     return torch.sparse_coo_tensor(unique[None], values, shape, is_coalesced=True, check_invariants=False)
 
 
-def coalesced(gradient: Tensor) -> Tensor:
+def coalesce(gradient: Tensor) -> Tensor:
     """Return a sparse gradient with distinct, ascending rows: for a dense gradient, the rows that are not 0.
 
     Compiled loops are up to 1.8 times as fast as torch. Autograd passes gradients on without the note that their
@@ -207,7 +207,7 @@ def bfloat16(value: float) -> Any:
 
 
 @njit(nogil=True, inline="always")
-def widened(bits: int) -> Any:
+def widen_bfloat16(bits: int) -> Any:
     """Return the float32 of the bits of a bfloat16."""
     return np.int32(np.int32(bits) << np.int32(16)).view(np.float32)
 

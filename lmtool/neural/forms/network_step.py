@@ -28,8 +28,8 @@ from lmtool.neural.checks import all_below
 from lmtool.neural.encoders.nplm import NPLM
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.forms import _network_output, allowed, tiles
-from lmtool.neural.forms.hidden_units import NUMBERS, activate, activated, slopes
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row, exp_below
+from lmtool.neural.forms.hidden_units import NUMBERS, activate, apply_activation, slopes
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, copy_row, exp_below, runs_compiled
 from lmtool.neural.forms.softmax_bf16 import Bf16Softmax, made_for
 from lmtool.neural.forms.softmax_chunks import fast_dots, in_bf16
 from lmtool.neural.model import NeuralModel
@@ -112,7 +112,7 @@ class NetworkStep:
         x = embeddings.index_select(0, ids).view(size, -1)
         z = torch.addmm(hidden_bias, x, hidden.T)
         by_paths = isinstance(layer, HierarchicalSoftmax)  # the layer applies f itself
-        a = z if by_paths else activated(z, activation)
+        a = z if by_paths else apply_activation(z, activation)
         h = torch.cat([a, x], 1) if self._direct else a
         if isinstance(layer, NCELoss):
             of_output: Any = _network_output.noise_gradients(layer, weights, h, targets)
@@ -134,7 +134,7 @@ class NetworkStep:
         grad_h = of_output.grad_h
         grad_z = grad_h[:, :width]
         if not by_paths:
-            grad_z = activated(z, activation, slope=True).mul_(grad_z)
+            grad_z = apply_activation(z, activation, slope=True).mul_(grad_z)
         grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
         grad_x = torch.mm(grad_z, hidden, out=x)
         if self._direct:
@@ -165,7 +165,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     settings, vectors = encoder.config, encoder.embedding.weight
     more = settings.dropout or settings.input_dropout or settings.gated or encoder.history or encoder.norms
     dense = not encoder.embedding.sparse
-    if more or dense or encoder.project or len(encoder.layers) != 1 or not compiled(vectors):
+    if more or dense or encoder.project or len(encoder.layers) != 1 or not runs_compiled(vectors):
         return None
     scorer: Any = getattr(output, "nodes", output)
     of_rows, bf16 = type(output) is not FullSoftmax, False

@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments, rows_gradient
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, over_segments, rows_gradient, runs_compiled
 from lmtool.neural.rows import Pairs, RowScores
 from lmtool.system.arrays import Array
 
 
 def _serves(layer: RowScores, h: Tensor) -> bool:
-    return compiled(h) and h.dtype == layer.bias.dtype
+    return runs_compiled(h) and h.dtype == layer.bias.dtype
 
 
 @form(RowScores, "pair_scores", serves=_serves, measured="1.0 to 16 times; EPYC Zen 5, 2026-11-25")

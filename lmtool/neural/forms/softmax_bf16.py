@@ -35,7 +35,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms import softmax_chunks, tiles
-from lmtool.neural.forms.loops import FAST, as_arrays, bfloat16, widened
+from lmtool.neural.forms.loops import FAST, as_arrays, bfloat16, widen_bfloat16
 from lmtool.neural.forms.softmax_chunks import (
     Gradients,
     bf16_form,
@@ -160,7 +160,7 @@ def memory(*shape: int, kind: torch.dtype = torch.float32) -> Array:
 @njit(nogil=True, inline="always")
 def _rounded(value: float) -> Any:
     """Return the nearest bfloat16, as a float32."""
-    return widened(bfloat16(value))
+    return widen_bfloat16(bfloat16(value))
 
 
 @njit(cache=True, nogil=True, forceinline=True, error_model="numpy", fastmath=FAST)

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments, tanh
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, over_segments, runs_compiled, tanh
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel
@@ -33,7 +33,7 @@ MIN_UNITS = 1 << 12  # examples x hidden units of a node; with fewer, the plain 
 
 
 def _serves_leaves(layer: HierarchicalSoftmax, h: Tensor) -> bool:
-    return compiled(h) and layer.tree.nodes > 0
+    return runs_compiled(h) and layer.tree.nodes > 0
 
 
 def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
@@ -44,7 +44,7 @@ def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
 @form(
     MorinBengioNodes,
     "pair_scores",
-    serves=lambda nodes, h: compiled(h) and len(h) * len(nodes.beta) >= MIN_UNITS,
+    serves=lambda nodes, h: runs_compiled(h) and len(h) * len(nodes.beta) >= MIN_UNITS,
     measured="1.3 to 4.2 times, 0.9 with 32 examples of 20 hidden units (not served); EPYC Zen 5, 2026-11",
 )
 def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tensor:
@@ -62,7 +62,7 @@ def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tens
 @form(
     MorinBengioNodes,
     "node_scores",
-    serves=lambda nodes, h: compiled(h),
+    serves=lambda nodes, h: runs_compiled(h),
     measured="1.6 to 6.5 times; EPYC Zen 5, 2026-11-25",
 )
 def morin_bengio_nodes(nodes: MorinBengioNodes, h: Tensor) -> Tensor:

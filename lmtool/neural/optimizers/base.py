@@ -24,15 +24,15 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from lmtool.config.rules import is_number
 from lmtool.neural.checks import all_below, require_number
-from lmtool.neural.forms.loops import as_arrays, coalesced
+from lmtool.neural.forms.loops import as_arrays, coalesce
 from lmtool.system import parallel
-from lmtool.system.arrays import Array, described
+from lmtool.system.arrays import Array, describe
 
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 SPARED_NAMES = frozenset(("bias", "beta", "g", "gain", "gamma", "scale"))  # words in the names of biases and gains
 
 Group = dict[str, Any]  # parameters and settings
-State = dict[str, Tensor]  # optimizer state of one parameter
+ParameterState = dict[str, Tensor]  # optimizer state of one parameter
 Parameters = Iterable[nn.Parameter] | Iterable[Group]
 
 
@@ -74,7 +74,7 @@ class ParameterGroups:
         for spared, run in groupby(self.parameters, key=lambda p: id(p) in self.spared):
             yield {"params": list(run), **({"weight_decay": 0.0} if spared else {})}
 
-    def decayed(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
+    def torch_groups(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
         """Return the parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
 
         key: the name of the optimizer's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
@@ -115,12 +115,12 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
     parameters = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)
     wrong = next((item for item in parameters if not isinstance(item, Tensor)), None)
     if wrong is not None:
-        raise ValueError(f"clip_gradients: parameters must be tensors; got {described(wrong)}")
+        raise ValueError(f"clip_gradients: parameters must be tensors; got {describe(wrong)}")
     values = []
     for parameter in dict.fromkeys(parameters):  # a parameter that is given twice counts once
         if parameter.grad is not None:
             if parameter.grad.is_sparse:
-                parameter.grad = coalesced(parameter.grad)
+                parameter.grad = coalesce(parameter.grad)
             values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
     norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
@@ -156,7 +156,7 @@ class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[mis
         group, name = self.param_groups[-1], type(self).__name__
         for parameter in group["params"]:
             if parameter.dim() not in (1, 2) or not parameter.is_floating_point():
-                raise ValueError(f"{name}: parameters must be floating-point [R] or [R, H]; got {described(parameter)}")
+                raise ValueError(f"{name}: parameters must be floating-point [R] or [R, H]; got {describe(parameter)}")
         for setting in ("lr", "momentum", "eps", "weight_decay", "l2"):
             if setting in group:
                 require_number(
@@ -182,7 +182,7 @@ class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[mis
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                grad = coalesced(parameter.grad)
+                grad = coalesce(parameter.grad)
                 rows, values = grad.indices()[0], grad.values()
                 weight = parameter.detach()
                 if weight.dim() == 1:
@@ -207,11 +207,11 @@ class RowOptimizer(without_compiler(torch.optim.Optimizer)):  # type: ignore[mis
                 if not value.is_floating_point():
                     self.state[parameters[number]][name] = value.to(parameters[number].device).clone()
 
-    def initial_state(self, weight: Tensor, group: Group) -> State:
+    def initial_state(self, weight: Tensor, group: Group) -> ParameterState:
         """Return the state of a parameter `[R, H]` before its first step."""
         raise NotImplementedError
 
-    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: ParameterState, group: Group) -> None:
         """Change weight[rows] and the state, given the gradients `[U, H]` of rows `[U]`."""
         raise NotImplementedError
 
@@ -226,11 +226,11 @@ def _require_rows(rows: Array, grad: Sequence[int], weight: Sequence[int]) -> No
         )
 
 
-def _require_state(state: State, weight: torch.Size) -> None:
+def _require_state(state: ParameterState, weight: torch.Size) -> None:
     """Raise ValueError unless a state fits a parameter of shape `weight`: a compiled loop would write outside it."""
     for name, value in state.items():
         if value.shape not in (weight, weight[:1]) and value.numel() and name != "now":
-            raise ValueError(f"the state of a parameter {list(weight)} must be as long; got {described(value)}")
+            raise ValueError(f"the state of a parameter {list(weight)} must be as long; got {describe(value)}")
 
 
 def change_rows(kernel: Any, rows: Tensor, weight: Tensor, grad: Tensor, state: list[Tensor], *numbers: float) -> None:

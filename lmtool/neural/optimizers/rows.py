@@ -20,7 +20,7 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms.loops import by_loops
-from lmtool.neural.optimizers.base import Group, Parameters, RowOptimizer, State, change_rows
+from lmtool.neural.optimizers.base import Group, Parameters, ParameterState, RowOptimizer, change_rows
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 
@@ -60,10 +60,10 @@ class RowSGD(RowOptimizer):
         """params: `[R]` or `[R, H]`, or groups of them. The others: finite, 0 or more. Raises ValueError if not."""
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
-    def initial_state(self, weight: Tensor, group: Group) -> State:
+    def initial_state(self, weight: Tensor, group: Group) -> ParameterState:
         return {"momentum": torch.zeros_like(weight if group["momentum"] else weight[:0])}
 
-    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: ParameterState, group: Group) -> None:
         lr, mass, keep = group["lr"], group["momentum"], 1 - group["lr"] * group["weight_decay"]
         if mass and not len(state["momentum"]):  # so far there was none
             state["momentum"] = torch.zeros_like(weight)
@@ -105,10 +105,10 @@ class RowAdagrad(RowOptimizer):
         """params: `[R]` or `[R, H]`, or groups of them. The others: finite, 0 or more. Raises ValueError if not."""
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
-    def initial_state(self, weight: Tensor, group: Group) -> State:
+    def initial_state(self, weight: Tensor, group: Group) -> ParameterState:
         return {"square": torch.zeros_like(weight)}
 
-    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: ParameterState, group: Group) -> None:
         lr, eps, keep = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"]
         square = state["square"]
         if by_loops(weight):
@@ -179,14 +179,14 @@ class RowAdam(RowOptimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
         super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps})
 
-    def initial_state(self, weight: Tensor, group: Group) -> State:
+    def initial_state(self, weight: Tensor, group: Group) -> ParameterState:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
         state = {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
         if group["correct_skipped_steps"]:
             return {**state, "last_used": steps, "now": steps.new_zeros(1)}
         return {**state, "steps": steps}
 
-    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: State, group: Group) -> None:
+    def update(self, weight: Tensor, rows: Tensor, grad: Tensor, state: ParameterState, group: Group) -> None:
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
         keep = 1 - lr * group["weight_decay"]
         if group["correct_skipped_steps"]:

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from lmtool.neural.checks import require_counts, require_hidden, require_odds, require_size
 from lmtool.neural.outputs.base import OutputLayer, public
 from lmtool.neural.rows import Pairs, RowScores, SparseRows, log_sum_exp, log_sum_exp_by_group, rows_of, segments
-from lmtool.system.arrays import described, rows_at_once
+from lmtool.system.arrays import describe, rows_at_once
 from lmtool.trees.tree import Tree
 
 EXAMPLES_PER_CHUNK = 256  # examples whose distributions are computed at once
@@ -192,7 +192,7 @@ class HierarchicalSoftmax(OutputLayer):
             odds = torch.zeros(tree.nodes) if counts is None else node_log_odds(tree, counts)
             nodes = DotNodes(dim, odds, sparse=sparse)
         if not isinstance(nodes, DotNodes | MorinBengioNodes):
-            raise ValueError(f"HierarchicalSoftmax: nodes must be DotNodes or MorinBengioNodes; got {described(nodes)}")
+            raise ValueError(f"HierarchicalSoftmax: nodes must be DotNodes or MorinBengioNodes; got {describe(nodes)}")
         count = len(nodes.reference())
         if (count, nodes.input_dim) != (tree.nodes, dim):
             raise ValueError(

@@ -257,14 +257,14 @@ def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, 
     """Return the counts of each source of a text, given those of the whole text and the range of each one's tokens."""
     if not sources:
         return SourceCounts.of_one(counts)
-    found: list[list[Entries]] = [[] for _ in range(counts.order)]
+    entries: list[list[Entries]] = [[] for _ in range(counts.order)]
     for number, (first, last) in enumerate(sources.values()):
         for at in range(first, last, TOKENS_PER_WINDOW):
             windows = text.windows(np.arange(at, min(at + TOKENS_PER_WINDOW, last)), counts.order - 1)
             for order, nodes in _longest_ngrams(counts, *windows):
                 node, count = np.unique(nodes, return_counts=True)
-                found[order - 1].append(Entries(node, np.full(len(node), number), count))
-    return SourceCounts(list(sources), [_merge_entries(parts, len(sources)) for parts in found])
+                entries[order - 1].append(Entries(node, np.full(len(node), number), count))
+    return SourceCounts(list(sources), [_merge_entries(parts, len(sources)) for parts in entries])
 
 
 def _longest_ngrams(counts: Counts, contexts: IntArray, targets: IntArray) -> Iterator[tuple[int, IntArray]]:

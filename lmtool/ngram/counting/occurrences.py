@@ -194,7 +194,7 @@ def _start(rows: Any, bounds: Any, i: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _count_ngrams(
-    rows: Any, bounds: Any, width: int, extended: int, first: int, last: int, found: Any, counts: Any
+    rows: Any, bounds: Any, width: int, extended: int, first: int, last: int, num_distinct: Any, counts: Any
 ) -> None:
     """Add to the number of n-grams, and to the counts of the words before those of first words below `extended`."""
     cells, each, low = borrow(rows)
@@ -212,7 +212,7 @@ def _count_ngrams(
         before = high
         if word < U(extended):
             counts[cells[i * each] & mask] += 1
-    found[0] += distinct
+    num_distinct[0] += distinct
 
 
 @numba.njit(cache=True, nogil=True)

@@ -117,7 +117,7 @@ class TableCounts(LimitedMemory):
             ),
             label=f"counted-{hashlib.sha256(json.dumps([self.paths, files.weights]).encode()).hexdigest()[:6]}",
             counted=lambda: counted_train(
-                files, data.vocabulary, TextRules.of(data).of_words, listed_words(others, data)
+                files, data.vocabulary, TextRules.of(data).word_rules, listed_words(others, data)
             ),
         )
         return preprocess(data, store_dir, progress=progress, source=source)
@@ -127,7 +127,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.count_files import read_counts
 
-        rules = TextRules.of(data_settings(corpus.provenance)).of_words
+        rules = TextRules.of(data_settings(corpus.provenance)).word_rules
         return read_counts(self._files(), corpus.vocabulary, corpus.first_places, rules, order, storage)
 
     def _files(self) -> CountFiles:

@@ -64,20 +64,20 @@ def merged_masses(
     if free is not None and needed > free:
         sizes = f"{size_text(needed)}, and {size_text(free)} are free"
         raise UserError(f"merging {ngrams:,} n-grams takes {sizes}: use a lower model.order or less text")
-    found: list[OrderMasses] = []
+    masses: list[OrderMasses] = []
     for k in range(counts.order, 0, -1):
         size = counts.trie.sizes[k - 1]
         mass, off, top = np.zeros(size), np.empty(size), np.zeros((size, NUM_TOP))
         contributor = np.full((size, NUM_TOP), NO_CONTRIBUTOR)
         _add_entries(*sources.entries[k - 1], weights, mass, top, contributor)
-        if found:
+        if masses:
             suffix = counts.suffix[k - 1]
-            _add_longer(suffix.bits, suffix.width, found[-1].off, mass, top, contributor)
+            _add_longer(suffix.bits, suffix.width, masses[-1].off, mass, top, contributor)
         begins = np.array([0, size]) if k == 1 else counts.trie.begins(k - 1, 0, counts.trie.sizes[k - 2])
         total, left = np.zeros(len(begins) - 1), np.zeros(len(begins) - 1)
-        found.append(OrderMasses(mass, off, top, contributor, begins, total, left))
-        _discount(found[-1], discounts[k - 1])
-    return found[::-1]
+        masses.append(OrderMasses(mass, off, top, contributor, begins, total, left))
+        _discount(masses[-1], discounts[k - 1])
+    return masses[::-1]
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

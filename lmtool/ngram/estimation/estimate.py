@@ -65,7 +65,7 @@ def estimate(
     smoother: Smoother,
     *,
     cutoffs: list[int] | None = None,
-    listed: Array | None = None,
+    word_mask: Array | None = None,
     selection: Selection | None = None,
     fit: bool = True,
     storage: Storage | None = None,
@@ -74,7 +74,7 @@ def estimate(
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
     the shorter context.
-    listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's --limit_vocab_file.
+    word_mask: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's --limit_vocab_file.
     selection: the n-grams that stay, instead of both; words that are not listed have probability 0.
     fit: whether to estimate the smoother's parameters first.
     storage: memory to use, unlimited if None.
@@ -82,18 +82,18 @@ def estimate(
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
-    pruned = listed is not None or (cutoffs is not None and any(cutoffs))
+    pruned = word_mask is not None or (cutoffs is not None and any(cutoffs))
     mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # whether each n-gram is kept
     if selection is not None:
         mask = selection.mask
-    kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
+    kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if word_mask is None else word_mask
     predicted = (trie.vocabulary_size if selection is None else int(np.count_nonzero(kept_words))) - 1
     lower, unseen = np.empty(0), 0.0
     for k, a in enumerate(selection.adjusted if selection else observations(counts, smoother, storage), start=1):
         if fit:
             fit_order(counts, smoother, k, a)
         if mask is not None and selection is None:
-            _mark(counts, k, cutoffs[k - 1] if cutoffs else 0, listed, mask, storage)
+            _mark(counts, k, cutoffs[k - 1] if cutoffs else 0, word_mask, mask, storage)
         nodes = trie.span(k)
         if k == 1:
             lower, unseen = unigram_probabilities(counts, smoother, a[:], kept_words)
@@ -148,25 +148,25 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
             mask[trie.span(k)] = a >= smoother.min_counts[k - 1]
     for k in range(counts.order - 1, 1, -1):
         keep_contexts(trie, k, mask)
-    listed = np.arange(trie.vocabulary_size) != (counts.unk if closed else -1)
-    return estimate(counts, smoother, listed=listed, selection=Selection(mask, adjusted), fit=False)
+    word_mask = np.arange(trie.vocabulary_size) != (counts.unk if closed else -1)
+    return estimate(counts, smoother, word_mask=word_mask, selection=Selection(mask, adjusted), fit=False)
 
 
-def _mark(counts: Counts, k: int, cutoff: int, listed: Array | None, mask: Array, storage: Storage) -> None:
+def _mark(counts: Counts, k: int, cutoff: int, word_mask: Array | None, mask: Array, storage: Storage) -> None:
     """Fill in the mask of order k, given that of k-1: n-grams above the cut-off that have only listed words."""
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
         mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True
-    if listed is None:
+    if word_mask is None:
         return
     if k == 1:
-        mask[: len(listed)] &= listed
+        mask[: len(word_mask)] &= word_mask
         return
     for first, last in trie.context_blocks(k):
         begins = trie.begins(k - 1, first, last)
         shorter = np.repeat(mask[trie.first(k - 1) + first : trie.first(k - 1) + last], np.diff(begins))
         words = trie.words(k, int(begins[0]), int(begins[-1]))
-        mask[start + begins[0] : start + begins[-1]] &= shorter & listed[words]
+        mask[start + begins[0] : start + begins[-1]] &= shorter & word_mask[words]
 
 
 def _estimate_order(

@@ -75,14 +75,14 @@ class CountFiles:
 
     def unigrams(self) -> dict[str, int]:
         """Return the 1-grams with their counts, in the order of the files."""
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for block, spans, counts, _, _ in self.rows(1):
             for (first, last), count in zip(spans[:, 0].tolist(), counts.tolist(), strict=True):
                 word = block[first:last].tobytes().decode()
-                found[word] = found.get(word, 0) + count
-        if not found:
+                totals[word] = totals.get(word, 0) + count
+        if not totals:
             raise UserError(f"counts.paths={', '.join(self.paths)} has no 1-grams: it needs n-grams of all orders")
-        return found
+        return totals
 
 
 def _files(path: str, k: int | None) -> list[str]:
@@ -130,7 +130,7 @@ def read_counts(
 ) -> Counts:
     """Return the counts, above 0, of orders 1 to `order`, with the vocabulary and first places of counted_train."""
     types = list(files.unigrams())
-    known = vocabulary, WordTable(types), vocabulary.encode(_types(types, rules))
+    word_tables = vocabulary, WordTable(types), vocabulary.encode(_types(types, rules))
     unigrams = unigram_counts(vocabulary)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
@@ -142,7 +142,7 @@ def read_counts(
             occurs = counts > 0  # an n-gram with count 0 is not a seen type
             zeros += int(np.count_nonzero(~occurs))
             if occurs.any():
-                parts.append(_keys(builder, *known, (block, spans[occurs], counts[occurs], file, line)))
+                parts.append(_keys(builder, *word_tables, (block, spans[occurs], counts[occurs], file, line)))
         if not parts:
             raise UserError(f"counts.paths={', '.join(files.paths)} has no {k}-grams: set model.order={k - 1}")
         keys, suffixes, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))

@@ -20,7 +20,7 @@ from lmtool.ngram.tables.trie import Nodes, Trie
 from lmtool.ngram.tables.trie_search import require_within
 from lmtool.system.arrays import LARGEST_LOG_PROB, LARGEST_LOG_WEIGHT, Array, logs, pieces_of, release
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, attributes, open_hdf5, require_own_content
-from lmtool.system.schemas import PACKED, TABLE, parsed
+from lmtool.system.schemas import PACKED, TABLE, parse_json
 
 KIND = "lmtool back-off table"
 FORMAT, SMALL_FORMAT = 6, 5  # formats of float32 and of quantized values
@@ -160,7 +160,7 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
                 trie=trie,
                 log_prob=log_prob,
                 log_backoff=log_backoff,
-                notes=tuple(parsed(about.pop("notes"), [str], "notes")),
+                notes=tuple(parse_json(about.pop("notes"), [str], "notes")),
                 **{name: about[name] for name in ("bos", "unseen", "missing", "normalized", "suffix_closed")},
             )
         if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):

@@ -78,10 +78,10 @@ class NgramModel(LanguageModel):
         """Return the model without n-grams of words other than `words`, `<s>`, `</s>` and `<unk>`, and without these
         words: its scores are not probabilities unless they sum to one as they are.
         """
-        vocabulary, listed = self.vocabulary.limit(words)
+        vocabulary, word_mask = self.vocabulary.limit(words)
         trie = self.table.trie
-        longer = [listed[trie.ngrams(k, 0, trie.sizes[k - 1])].all(axis=1) for k in range(2, trie.order + 1)]
-        table = self.table.select(np.concatenate([listed, *longer]))
+        longer = [word_mask[trie.ngrams(k, 0, trie.sizes[k - 1])].all(axis=1) for k in range(2, trie.order + 1)]
+        table = self.table.select(np.concatenate([word_mask, *longer]))
         return NgramModel(check_sums(table, vocabulary.eos)[0], vocabulary)
 
     def save(self, path: Path) -> None:

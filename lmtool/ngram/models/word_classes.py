@@ -157,7 +157,7 @@ def learned_classes(
     maximum passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from
     the most frequent words as classes, with all other words in the last.
     """
-    from lmtool.trees.brown import bigrams, clustered  # here, as each n-gram model imports this file
+    from lmtool.trees.brown import bigrams, cluster_words  # here, as each n-gram model imports this file
     from lmtool.trees.exchange import exchange
 
     words = len(vocabulary) - 1
@@ -171,20 +171,20 @@ def learned_classes(
     class_of[own] = classes + np.arange(len(own))
     pairs = bigrams(ids, np.array([0, len(ids)]), words)
     if merging and classes:
-        clusters, _, _ = clustered(pairs, counts, classes)
+        clusters, _, _ = cluster_words(pairs, counts, classes)
         class_of[order] = np.unique(clusters[order], return_inverse=True)[1]
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
     closed = np.arange(classes + len(names)) >= classes
-    found = exchange(pairs, class_of, len(closed), order, closed, passes)
-    bits = found.information / math.log(2)
-    about = [f"{classes:,} classes, {found.passes} passes of exchange: average mutual information {bits:.4f} bits"]
+    classing = exchange(pairs, class_of, len(closed), order, closed, passes)
+    bits = classing.information / math.log(2)
+    about = [f"{classes:,} classes, {classing.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:
         about.append(
             f"model.classes={number}: only {classes:,} words can be put into classes; each word is a separate class"
         )
-    of_words = np.append(found.class_of, len(closed))  # and of <s>
-    return WordClasses.of(of_words, _names(found.class_of, counts, classes, names), vocabulary), about
+    of_words = np.append(classing.class_of, len(closed))  # and of <s>
+    return WordClasses.of(of_words, _names(classing.class_of, counts, classes, names), vocabulary), about
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:

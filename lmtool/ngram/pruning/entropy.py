@@ -57,46 +57,46 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
     """Return the table of at most `size` n-grams, including all 1-grams, and its threshold of prune_by_entropy."""
     orders = list(_relative_changes(table, eos))
-    threshold, found = largest_within(size, lambda threshold: select_ngrams(table.trie, orders, threshold))
-    return _keep(table, found), threshold
+    threshold, selection = largest_within(size, lambda threshold: select_ngrams(table.trie, orders, threshold))
+    return _keep(table, selection), threshold
 
 
-def largest_within(size: int, at: Callable[[float], Selection]) -> tuple[float, Selection]:
+def largest_within(size: int, select: Callable[[float], Selection]) -> tuple[float, Selection]:
     """Return the lowest threshold found that keeps at most `size` n-grams, 1-grams included, and these n-grams.
 
-    at: returns the n-grams that a threshold keeps; a higher threshold keeps fewer.
+    select: returns the n-grams that a threshold keeps; a higher threshold keeps fewer.
     """
-    best = at(0.0)
+    best = select(0.0)
     if best.size <= size:
         return 0.0, best
     low, low_size = 0.0, best.size
-    high, found = FIRST_THRESHOLD, at(FIRST_THRESHOLD)
-    while found.size > size:
-        low, low_size = high, found.size
+    high, selection = FIRST_THRESHOLD, select(FIRST_THRESHOLD)
+    while selection.size > size:
+        low, low_size = high, selection.size
         high *= STEP
-        found = at(high)
+        selection = select(high)
     while low == 0.0:  # 0 has no logarithm
         lower = high / STEP
         if lower < MIN_THRESHOLD:
-            return high, found
-        below = at(lower)
+            return high, selection
+        below = select(lower)
         if below.size > size:
             low, low_size = lower, below.size
         else:
-            high, found = lower, below
+            high, selection = lower, below
     for step in range(MAX_STEPS):
-        if found.size >= CLOSE_ENOUGH * size or high / low < 1 + 1e-9:
+        if selection.size >= CLOSE_ENOUGH * size or high / low < 1 + 1e-9:
             break
-        share = math.log(low_size / size) / math.log(low_size / found.size)
+        share = math.log(low_size / size) / math.log(low_size / selection.size)
         # False position in logarithms; every third step is half-way, since one end may stay for long.
         share = min(max(share, 0.02), 0.98) if step % 3 < 2 else 0.5
         middle = low * (high / low) ** share
-        between = at(middle)
+        between = select(middle)
         if between.size > size:
             low, low_size = middle, between.size
         else:
-            high, found = middle, between
-    return high, found
+            high, selection = middle, between
+    return high, selection
 
 
 def select_ngrams(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> Selection:

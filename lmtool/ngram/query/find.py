@@ -45,7 +45,7 @@ class Hash(NamedTuple):
     order: int
 
 
-class Table(NamedTuple):
+class CompiledTable(NamedTuple):
     """A back-off table in the form for compiled loops; see BackoffTable.
 
     unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob, log_backoff: float32 arrays or Codes,
@@ -63,12 +63,12 @@ class Table(NamedTuple):
     ngrams: Hash
 
 
-def compiled_table(table: BackoffTable) -> Table:
+def compiled_table(table: BackoffTable) -> CompiledTable:
     """Return a table in the form for compiled loops, without a hash table."""
     unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
     unigrams[table.bos] = table.unseen
     log_prob, log_backoff = table.log_prob, table.log_backoff
-    return Table(
+    return CompiledTable(
         order=table.order,
         bos=table.bos,
         missing=table.missing,
@@ -92,7 +92,7 @@ class Lookup:
         self._paying_tokens = sum(table.sizes[1:2]) // NGRAMS_PER_WORD
         self._paying_words = sum(table.sizes) // NGRAMS_PER_WORD
 
-    def for_text(self, tokens: int) -> Table:
+    def for_text(self, tokens: int) -> CompiledTable:
         """Return the table for scoring this number of additional tokens of text."""
         self._tokens += tokens
         if self._tokens > sum(self.table.sizes) and self.table.quantized_bits is None:
@@ -101,7 +101,7 @@ class Lookup:
             self._build(2)
         return self.compiled
 
-    def for_states(self, words: int) -> Table:
+    def for_states(self, words: int) -> CompiledTable:
         """Return the table for advancing states by this number of additional words."""
         before, self._words = self._words, self._words + words
         if before <= self._paying_words < self._words and self.table.quantized_bits is None:

@@ -100,12 +100,12 @@ class PitmanYor(Smoother):
         import numpy as np
         import torch
 
-        found: list[FloatArray] = []
+        customers_and_tables: list[FloatArray] = []
         for k in range(counts.order, 0, -1):
             customers = counts.count[k - 1][:].astype(float)
             if k < counts.order:
                 start, suffix = counts.from_start(k), counts.suffix[k - 1][:]
-                customers[:start] = np.bincount(suffix, found[-1][:, 1], len(customers))[:start]
+                customers[:start] = np.bincount(suffix, customers_and_tables[-1][:, 1], len(customers))[:start]
             customers[counts.bos if k == 1 else len(customers) :] = 0.0  # `<s>`, the last word, is never predicted
             if k not in self.seating:
                 n = np.bincount((customers + 1e-6).astype(np.int64).clip(max=3), minlength=3)
@@ -115,8 +115,8 @@ class PitmanYor(Smoother):
             c, one = torch.from_numpy(customers), torch.ones(1, dtype=torch.float64)
             gamma, d = torch.lgamma, self.seating[k]
             expected = (gamma(c + d) - gamma(c) - gamma(one + d)).exp().numpy()  # 0 if c is 0
-            found.append(np.column_stack([customers, expected]))
-        return found[::-1]
+            customers_and_tables.append(np.column_stack([customers, expected]))
+        return customers_and_tables[::-1]
 
     def numerator(self, k: int, a: Any) -> Any:
         """Return c - d t, `[N]`."""

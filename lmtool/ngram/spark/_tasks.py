@@ -59,9 +59,9 @@ def count_types(data: DataConfig) -> Task:
                 yield _types_batch([PROBLEM], [str(error)], [1], [0], part, path, start)
                 continue
             if faults.count:
-                shown = len(faults.of_first)
+                shown = len(faults.first_messages)
                 numbers = [faults.count - shown + 1, *[1] * (shown - 1)]
-                yield _types_batch([PROBLEM] * shown, faults.of_first, numbers, range(shown), part, path, start)
+                yield _types_batch([PROBLEM] * shown, faults.first_messages, numbers, range(shown), part, path, start)
             seen = np.flatnonzero(counts)
             types = tokenizer.types()
             for at in range(0, len(seen), ROWS_PER_BATCH):
@@ -126,7 +126,7 @@ def _usable(blocks: Iterator[FileLines], data: DataConfig, faults: Faults) -> It
             check(block, block.file)
             yield block
         except RecordError:
-            yield block.kept(check, faults)
+            yield block.without_faults(check, faults)
 
 
 def ngram_columns(order: int) -> list[str]:

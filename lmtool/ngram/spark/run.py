@@ -85,7 +85,7 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
         unit = data.vocabulary.unit.value
         raise UserError(f"data.vocabulary.unit={unit}: Spark counts words and characters; leave counts= out")
     with refusals("data.train"):
-        found = [
+        rows = [
             row
             for addresses in text.train
             for row in spark.read.format("binaryFile")
@@ -93,12 +93,12 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
             .select("path", "length", "modificationTime")
             .collect()
         ]
-    found.sort(key=lambda row: row["path"])
-    for row in found:
+    rows.sort(key=lambda row: row["path"])
+    for row in rows:
         if row["path"].endswith(UNSUPPORTED):
             raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")
         require_column(row["path"], text.column, "data.column")
-    return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in found])
+    return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in rows])
 
 
 def count_train(
@@ -127,18 +127,18 @@ def count_train(
         if "</s>" not in marks:
             raise UserError("the train split has no tokens: choose a data set with text in train")
         chosen = _chosen(open_words, data.vocabulary, given, spark)
-        kept = chosen.select("word", "count", "first").collect()
+        word_rows = chosen.select("word", "count", "first").collect()
         left = open_words.join(functions.broadcast(chosen.select("word")), "word", "left_anti")
         oov = left.agg(functions.sum("count").alias("count"), functions.min("first").alias("first")).collect()[0]
-    kept.sort(key=lambda row: row["first"])
+    word_rows.sort(key=lambda row: row["first"])
     unknown = [row for row in (oov, marks.get("<unk>")) if row is not None and row["count"]]
-    counts = np.array([0, 0, 0, *(row["count"] for row in kept)], dtype=np.int64)
+    counts = np.array([0, 0, 0, *(row["count"] for row in word_rows)], dtype=np.int64)
     counts[EOS_ID] = marks["</s>"]["count"]
     counts[UNK_ID] = sum(row["count"] for row in unknown)
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
-    types_here = [*RESERVED, *(row["word"] for row in kept)]
+    types_here = [*RESERVED, *(row["word"] for row in word_rows)]
     vocabulary, _, _ = select(types_here, counts, data.vocabulary, given=given, sentences=True)
-    firsts: dict[str, Any] = {row["word"]: row["first"] for row in kept}
+    firsts: dict[str, Any] = {row["word"]: row["first"] for row in word_rows}
     if unknown:
         firsts["<unk>"] = min(row["first"] for row in unknown)
     numbers = occurrence_ranks(firsts, vocabulary)
