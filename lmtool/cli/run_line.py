@@ -31,25 +31,30 @@ def run_line(line: CommandLine) -> int:
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
     request = parse_request(line)
-    _require_trainable(request, processes_started())
-    request = discard_output_of_higher_ranks(request)
+    if processes_started() > 1:
+        _require_one_training(request)
+        request = discard_output_of_higher_ranks(request)
     part, info = line.flags.get("--cfg"), line.flags.get("--info")
     if info is not None:
         if part is not None:
             raise UserError("--info: show one thing at a time, without --cfg")
-        compose_request(request)  # which checks what Hydra will read
-        try:
-            run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
-        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-            raise UserError(f"--info: {first_line(error)}") from error
-        return 0
-    if part is not None:
+        _show_info(request, info)
+    elif part is not None:
         _show_settings(request, part, resolve="--resolve" in line.flags)
     elif request.sweep:
         return run_sweep(request)
     else:
         run_once(request)
     return 0
+
+
+def _show_info(request: Request, info: str) -> None:
+    """Print what Hydra's --info shows of a request. info: one of its values, e.g. defaults."""
+    compose_request(request)  # which checks what Hydra will read
+    try:
+        run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"--info: {first_line(error)}") from error
 
 
 def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
@@ -65,9 +70,9 @@ def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
             raise UserError(f"--cfg {part}: {describe_config_error(error)}") from error
 
 
-def _require_trainable(request: Request, processes: int) -> None:
+def _require_one_training(request: Request) -> None:
     """Raise UserError for a request that several processes of torchrun cannot run together."""
-    if processes > 1 and (request.verb != "train" or request.sweep):
+    if request.verb != "train" or request.sweep:
         raise UserError(
             "torchrun starts several processes, which can only train one model together: run this command without "
             "torchrun"
@@ -76,7 +81,7 @@ def _require_trainable(request: Request, processes: int) -> None:
 
 def discard_output_of_higher_ranks(request: Request) -> Request:
     """Return this process's request; higher ranks get a temporary output folder, removed when the process ends."""
-    if processes_started() == 1 or os.environ.get("RANK", "0") == "0":
+    if os.environ.get("RANK", "0") == "0":
         return request
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
