@@ -73,13 +73,17 @@ class Session:
 
     def finish(self, result: Any, text: str, *written: str | Path | None) -> None:
         """Write a command's result.json, and print its result and the files that it has written."""
-        from lmtool.system.files import write_json
-
-        write_json(self.out / "result.json", result.as_json())
+        self.save_result(result)
         self.say(text)
         for path in written:
             if path is not None and path != "-":
                 self.say(f"wrote {path}")
+
+    def save_result(self, result: Any) -> None:
+        """Write result.json: the end of a command, or of a run before its run.json, which completes it."""
+        from lmtool.system.files import write_json
+
+        write_json(self.out / "result.json", result.as_json())
 
     def require_new(self) -> None:
         """Raise UserError for a run that would be overwritten, or, outside a sweep, an interrupted training."""

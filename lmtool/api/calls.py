@@ -139,7 +139,7 @@ def evaluate(
     if text is None or isinstance(text, PathLike):
         source = {"split": split, "text": None if text is None else str(text)}
         return run_verb(Evaluation, "eval", {"run": run, **source, **settings}, out, progress)
-    from lmtool.commands._eval_scores import evaluate_split
+    from lmtool.commands._eval_scores import EvaluationOptions, evaluate_split
 
     loaded = as_text_model(run, settings.pop("device", "auto"), settings.pop("options", None))
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
@@ -148,7 +148,7 @@ def evaluate(
         raise UserError(f"{', '.join(settings.keys() - usable)}: cannot be used with text that is given as a list")
     require_flags(**settings)
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
-    evaluation = evaluate_split(loaded, split_of_text, session, "text", **settings)
+    evaluation = evaluate_split(loaded, split_of_text, session, "text", EvaluationOptions(**settings))
     evaluation.notes = session.notes
     for warning in session.warnings:
         warnings.warn(warning, stacklevel=2)

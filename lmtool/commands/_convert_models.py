@@ -32,7 +32,6 @@ from lmtool.runs.corpus import save_words, tokenizer_in, tokenizer_of
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Run, text_key
 from lmtool.session import Session
-from lmtool.system.files import write_json
 from lmtool.system.terminal import size_text
 
 WEIGHT_BITS = (8, 16)  # bits per weight of a neural model
@@ -142,7 +141,7 @@ def smaller_run(settings: ConversionConfig, source: Run, session: Session) -> Co
     how = ", ".join(f"{name}={value}" for name, value in changes.items())
     about = f"the model of {source.folder} with {how}: {size_text(before)} -> {size_text(size)}"
     result = Converted(session.out, about, run=source.folder, parameters=parameters, bytes=size, changes=changes)
-    write_json(session.out / "result.json", result.as_json())
+    session.save_result(result)
     save_words(session.out, vocabulary, tokenizer_in(source.folder))
     former = {name: None for name in PRUNING if pruned and name in source.config}
     replace(source, folder=session.out, config=source.config | former | changes).save()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,83 +13,59 @@ import numpy as np
 from lmtool.commands._members import model_behind, open_members, scores_of
 from lmtool.config.settings import settings_as_json
 from lmtool.config.verbs import UNION, MixtureConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import DYNAMIC, only_questions, perplexity, reads_across, score_questions, scores_by
-from lmtool.evaluation.token_scores import SCORES_FILE, tokens_of
-from lmtool.mixtures.fit import build_mixture, fit_mixture, fit_record
-from lmtool.mixtures.linear import fit_weights, mix
+from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, tokens_of
+from lmtool.language_model import LanguageModel
+from lmtool.mixtures.fit import FittedMixture, build_mixture, fit_mixture, fit_record
+from lmtool.mixtures.linear import MixedModel, fit_weights, mix
 from lmtool.results import SUM_UNKNOWN, Evaluation, MixedRun
 from lmtool.results.runs import Member
 from lmtool.runs.corpus import save_words, tokenizer_of
 from lmtool.runs.run import Run, fitted_by, fitted_note, merge_fitted, text_key
 from lmtool.session import Session
+from lmtool.system.arrays import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredText:
+    """A text of N tokens and its scores by M members. log_probs: `[M, N]`. seconds: time that the scoring took."""
+
+    split: Split
+    tokens: Tokens
+    log_probs: FloatArray
+    seconds: float
 
 
 def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
-    out = session.out
     members = {str(Path(name)): Run.open(Path(name)) for name in settings.runs if not Path(name).is_file()}
-    first = next(iter(members.values()), None)
     with ExitStack() as stack:
         used = {settings.split, *([settings.fit_split] if settings.weights is None else [])}
         corpus, models = open_members(settings, used, stack, session)
         if settings.text is not None:
             settings = replace(settings, split=settings.text, fit_split=settings.text)
-        # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
-        questions_only = settings.fit_on == "cloze" or only_questions(corpus, settings.split)
-        text = None if questions_only else corpus.split(settings.split)
-        tokens = None if text is None else tokens_of(text, corpus.vocabulary)
-        start = time.perf_counter()
-        log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
-        seconds = time.perf_counter() - start
-        on_fit_split = np.stack(log_probs) if log_probs and settings.fit_split == settings.split else None
-        fitted = fit_mixture(settings, models, corpus, on_fit_split, session.say, progress=session.progress)
-        if questions_only and corpus.cloze(settings.split) is None:
-            raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={settings.split}")
-        if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
-            session.note("the weights have not converged: there may be better ones")
-        own, on, said = fitted_by(settings_as_json(settings)), settings.split, settings.split
-        if settings.text is not None and tokens is not None:
-            on, said = text_key(tokens.fingerprint), f"text={settings.text}"
-            own = {on: own[settings.fit_split]} if own else {}
-        found = {"the mixture": own.get(on, [])}
-        found |= {name: member.fitted_on.get(on, []) for name, member in members.items()}
-        session.note(*fitted_note(found, said))
+        scored = _score_text(settings, models, corpus, session)
+        fitted = _fit(settings, models, corpus, scored, session)
+        own_fits, fits = _fits_on_text(settings, scored, members, session)
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
-        cloze = score_questions(mixture, corpus, settings.split, out, session.say, session.note)
-        if text is None or tokens is None:
-            evaluation = Evaluation(str(out), settings.split, cloze=cloze, normalized=mixture.normalized)
-        else:
-            start = time.perf_counter()
-            log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
-            seconds += time.perf_counter() - start
-            known = tuple(dict.fromkeys(what for fits in found.values() for what in fits))
-            scores = scores_by(mixture, text, tokens, settings.split, known, log_prob=log_prob)
-            across = reads_across(mixture, text)
-            evaluation = Evaluation.of(str(out), scores, seconds=seconds, cloze=cloze, across_sentences=across)
-            scores.save(out / SCORES_FILE)
-        save_words(out, corpus.vocabulary, tokenizer_of(corpus))
-    Run(
-        folder=out,
-        kind="ensemble",
-        config=settings_as_json(settings) | {"data": None if first is None else first.config["data"]},
-        store="" if first is None or settings.text is not None else first.store,
-        store_fingerprint="" if first is None or settings.text is not None else first.store_fingerprint,
-        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
-        members=tuple(str(Path(name).resolve()) for name in settings.runs),
-        weights=tuple(float(weight) for weight in fitted.weights),
-        mixture=fitted.mixture | ({} if settings.vocabulary is None else {"vocabulary": UNION}),
-        fitted_on=merge_fitted(own, *(member.fitted_on for member in members.values())),
-        started_in=os.getcwd() if first is None else first.started_in,
-    ).save()
+        evaluation = _evaluate(settings, mixture, corpus, scored, fits, session)
+        save_words(session.out, corpus.vocabulary, tokenizer_of(corpus))
+    fitted_on = merge_fitted(own_fits, *(member.fitted_on for member in members.values()))
+    _save_run(settings, fitted, list(members.values()), corpus.vocabulary, fitted_on, session)
     names = [str(Path(name)) for name in settings.runs]
-    perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
+    perplexities: list[float | None] = [None] * len(names)
+    if scored is not None:
+        perplexities = [perplexity(log_prob) for log_prob in scored.log_probs]
     if settings.cache is not None:
         names, perplexities = [*names, f"cache={settings.cache}"], [*perplexities, None]
     if evaluation.dynamic:
         session.note(DYNAMIC)
     weights, union = fitted.weights.tolist(), settings.vocabulary is not None
     return MixedRun(
-        folder=out,
+        folder=session.out,
         store_dir=settings.store_dir,
         members=list(map(Member, names, weights, perplexities)),
         weights=weights,
@@ -99,6 +75,98 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         words=len(corpus.vocabulary) - 1 if union else None,
         **fitted.result,
     )
+
+
+def _score_text(
+    settings: MixtureConfig, models: list[LanguageModel], corpus: Corpus, session: Session
+) -> _ScoredText | None:
+    """Score the split by each member; None if only questions are scored."""
+    # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
+    if settings.fit_on == "cloze" or only_questions(corpus, settings.split):
+        return None
+    split = corpus.split(settings.split)
+    tokens = tokens_of(split, corpus.vocabulary)
+    start = time.perf_counter()
+    log_probs = [model.score_text(split, progress=session.progress) for model in models]
+    return _ScoredText(split, tokens, np.stack(log_probs), time.perf_counter() - start)
+
+
+def _fit(
+    settings: MixtureConfig,
+    models: list[LanguageModel],
+    corpus: Corpus,
+    scored: _ScoredText | None,
+    session: Session,
+) -> FittedMixture:
+    on_fit_split = scored.log_probs if scored is not None and settings.fit_split == settings.split else None
+    fitted = fit_mixture(settings, models, corpus, on_fit_split, session.say, progress=session.progress)
+    if scored is None and corpus.cloze(settings.split) is None:
+        raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={settings.split}")
+    if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
+        session.note("the weights have not converged: there may be better ones")
+    return fitted
+
+
+def _fits_on_text(
+    settings: MixtureConfig, scored: _ScoredText | None, members: dict[str, Run], session: Session
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return what the mixture fits, as in Run.fitted_on; and by model, with a note, what was fitted on the text."""
+    own_fits, key, text_name = fitted_by(settings_as_json(settings)), settings.split, settings.split
+    if settings.text is not None and scored is not None:
+        key, text_name = text_key(scored.tokens.fingerprint), f"text={settings.text}"
+        own_fits = {key: own_fits[settings.fit_split]} if own_fits else {}
+    fits = {"the mixture": own_fits.get(key, [])}
+    fits |= {name: member.fitted_on.get(key, []) for name, member in members.items()}
+    session.note(*fitted_note(fits, text_name))
+    return own_fits, fits
+
+
+def _evaluate(
+    settings: MixtureConfig,
+    mixture: MixedModel,
+    corpus: Corpus,
+    scored: _ScoredText | None,
+    fits: dict[str, list[str]],
+    session: Session,
+) -> Evaluation:
+    """Evaluate the mixture on the questions and the text, and write its scores. fits: as of _fits_on_text."""
+    out, split = str(session.out), settings.split
+    cloze = score_questions(mixture, corpus, split, session.out, session.say, session.note)
+    if scored is None:
+        return Evaluation(out, split, cloze=cloze, normalized=mixture.normalized)
+    start = time.perf_counter()
+    log_prob = mixture.mix_scores(scored.log_probs, scored.split, progress=session.progress)
+    seconds = scored.seconds + time.perf_counter() - start
+    fitted = tuple(dict.fromkeys(what for parts in fits.values() for what in parts))
+    scores = scores_by(mixture, scored.split, scored.tokens, split, fitted, log_prob=log_prob)
+    scores.save(session.out / SCORES_FILE)
+    across = reads_across(mixture, scored.split)
+    return Evaluation.of(out, scores, seconds=seconds, cloze=cloze, across_sentences=across)
+
+
+def _save_run(
+    settings: MixtureConfig,
+    fitted: FittedMixture,
+    members: list[Run],
+    vocabulary: Vocabulary,
+    fitted_on: dict[str, list[str]],
+    session: Session,
+) -> None:
+    first = members[0] if members else None
+    stored = first if settings.text is None else None  # the run whose store is the text
+    Run(
+        folder=session.out,
+        kind="ensemble",
+        config=settings_as_json(settings) | {"data": None if first is None else first.config["data"]},
+        store="" if stored is None else stored.store,
+        store_fingerprint="" if stored is None else stored.store_fingerprint,
+        vocabulary_fingerprint=vocabulary.fingerprint(),
+        members=tuple(str(Path(name).resolve()) for name in settings.runs),
+        weights=tuple(float(weight) for weight in fitted.weights),
+        mixture=fitted.mixture | ({} if settings.vocabulary is None else {"vocabulary": UNION}),
+        fitted_on=fitted_on,
+        started_in=os.getcwd() if first is None else first.started_in,
+    ).save()
 
 
 def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,21 @@ from lmtool.system.arrays import FloatArray
 from lmtool.text_model import TextModel
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions:
+    """What an evaluation does beside scoring text. dynamic: settings of dynamic evaluation."""
+
+    accuracy: bool = False
+    unnormalized: bool = False
+    detail: bool = False
+    dynamic: EvaluationConfig | None = None
+
+    @classmethod
+    def of(cls, settings: EvaluationConfig) -> EvaluationOptions:
+        dynamic = settings if settings.dynamic else None
+        return cls(settings.accuracy, settings.unnormalized, settings.detail, dynamic)
+
+
 def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) -> Evaluation:
     """Score a split of the run's data, and its cloze questions, if any."""
     name, run = settings.split, str(finished.folder)
@@ -46,12 +60,9 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
     loaded = TextModel(model, TextForm(corpus.vocabulary), run)
-    return evaluate_split(loaded, split, session, name, own=name, cloze=cloze, **_asked(settings))
-
-
-def _asked(settings: EvaluationConfig) -> dict[str, Any]:
-    flags = {name: getattr(settings, name) for name in ("accuracy", "unnormalized", "detail")}
-    return flags | {"dynamic": settings if settings.dynamic else None}
+    evaluation = evaluate_split(loaded, split, session, name, EvaluationOptions.of(settings), is_own_split=True)
+    evaluation.cloze = cloze
+    return evaluation
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
@@ -88,7 +99,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    return evaluate_split(loaded, split, session, name, printed=printed, **_asked(settings))
+    return evaluate_split(loaded, split, session, name, EvaluationOptions.of(settings), printed=printed)
 
 
 def _print_blocks(
@@ -134,28 +145,24 @@ def evaluate_split(
     split: Split,
     session: Session,
     name: str,
+    options: EvaluationOptions,
     *,
-    own: str | None = None,
-    accuracy: bool = False,
-    unnormalized: bool = False,
-    detail: bool = False,
-    cloze: dict[str, float] | None = None,
-    dynamic: EvaluationConfig | None = None,
+    is_own_split: bool = False,
     printed: tuple[FloatArray, float] | None = None,
 ) -> Evaluation:
     """Score text with a model.
 
-    name: of the text. own: the same, if the text is a split of the run's data. cloze: results of the text's questions.
-    dynamic: settings of dynamic evaluation. printed: log p of the tokens and the seconds, if the detail is printed.
+    name: of the text. is_own_split: whether it is a split of the run's data. printed: log p of the tokens and the
+    seconds, if the detail is printed already.
     """
     model, vocabulary, run, progress = loaded.model, loaded.vocabulary, loaded.name, session.progress
     split = metrics.with_unk_as_oov(split, model, vocabulary)
     start = time.perf_counter()
     if printed is not None:
         log_prob = printed[0]
-    elif dynamic is not None:
-        log_prob = _dynamic_scores(dynamic, loaded, split, progress=progress)
-    elif unnormalized:
+    elif options.dynamic is not None:
+        log_prob = _dynamic_scores(options.dynamic, loaded, split, progress=progress)
+    elif options.unnormalized:
         log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=progress)
     else:
         log_prob = model.score_text(split, progress=progress)
@@ -166,17 +173,17 @@ def evaluate_split(
     if split.oov_words is not None:
         session.warn(*text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary))
     tokens = tokens_of(split, vocabulary)
-    fitted = fitted_on(Path(run), own, tokens.fingerprint)
-    session.note(*fitted_note({run: fitted}, own or f"text={name}"))
+    fitted = fitted_on(Path(run), name if is_own_split else None, tokens.fingerprint)
+    session.note(*fitted_note({run: fitted}, name if is_own_split else f"text={name}"))
     scores = metrics.scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
-    normalized, learns = scores.normalized and not unnormalized, scores.dynamic or dynamic is not None
+    normalized = scores.normalized and not options.unnormalized
+    learns = scores.dynamic or options.dynamic is not None
     evaluation = Evaluation.of(
         run,
         replace(scores, normalized=normalized, dynamic=learns),
         seconds=seconds,
-        accuracy=metrics.split_accuracy(model, split, progress=progress) if accuracy else None,
-        cloze=cloze,
-        log_z=metrics.log_z(model, split) if dynamic is None else None,
+        accuracy=metrics.split_accuracy(model, split, progress=progress) if options.accuracy else None,
+        log_z=metrics.log_z(model, split) if options.dynamic is None else None,
         across_sentences=across,
     )
     if evaluation.dynamic:
@@ -188,7 +195,7 @@ def evaluate_split(
         )
     if split.tokens:
         session.note(*quantized_notes(model, model.contexts_of(split, even_positions(split.tokens))[0]))
-    if detail and printed is None:
+    if options.detail and printed is None:
         for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.eos is not None, name=name):
             session.say(line)
     return evaluation

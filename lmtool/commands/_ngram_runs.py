@@ -24,11 +24,11 @@ from lmtool.runs.corpus import save_words
 from lmtool.runs.load import load_model, run_vocabulary
 from lmtool.runs.run import Fits, Run, merge_fitted
 from lmtool.session import Session
-from lmtool.system.files import atomic_write, write_json
+from lmtool.system.files import atomic_write
 
 
 def run_over(data: DataConfig, corpus: Corpus) -> Run:
-    """Return a run without a model over an open store, as the text of `save_ngram_run`."""
+    """Return a run without a model over an open store, as the text_run of `save_ngram_run`."""
     plain, store = settings_as_json(data), absolute(corpus.path)
     return Run(Path(), "train", {"data": plain}, store, corpus.fingerprint, "", origins=option_origins({"data": plain}))
 
@@ -36,7 +36,7 @@ def run_over(data: DataConfig, corpus: Corpus) -> Run:
 def save_ngram_run(
     session: Session,
     settings: dict[str, Any],
-    text: Run,
+    text_run: Run,
     tokenizer: str | None,
     model: NgramModel,
     result: Result,
@@ -44,22 +44,22 @@ def save_ngram_run(
 ) -> None:
     """Write an n-gram model as a run into the session's folder, its run.json last.
 
-    text: the run whose text the new one is evaluated on. tokenizer: of text in pieces of words, as JSON. fits: what was
-    fitted in the models from which it is made, as in Run.fitted_on.
+    text_run: the run whose text the new one is evaluated on. tokenizer: of text in pieces of words, as JSON. fits: what
+    was fitted in the models from which it is made, as in Run.fitted_on.
     """
     out, sizes = session.out, model.table.sizes
     session.begin_writing()
     model.save(out / NGRAM_FILE)
     save_words(out, model.vocabulary, tokenizer)
-    write_json(out / "result.json", result.as_json())
-    about = {"data": text.config["data"], "model": {"kind": "ngram", "order": model.table.order}}
+    session.save_result(result)
+    about = {"data": text_run.config["data"], "model": {"kind": "ngram", "order": model.table.order}}
     replace(
-        text,
+        text_run,
         folder=out,
         config=settings | about,
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
         choices={},
-        origins={group: place for group, place in text.origins.items() if group in ("data", "segmenter")},
+        origins={group: place for group, place in text_run.origins.items() if group in ("data", "segmenter")},
         fitted_on=merge_fitted(*fits),
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
@@ -88,9 +88,13 @@ def store_with_words(
     if known - reserved == set(words) - reserved:
         return data, prepared.path
     if data.vocabulary.unit.is_subword:
-        raise UserError(f"{what} has other pieces than data={data.name}: set the tokenizer that it was made with")
+        raise UserError(
+            f"{what} has pieces that differ from those of data={data.name}: set the tokenizer that it was made with"
+        )
     if not data.takes_word_list:
-        raise UserError(f"{what} has other words than data={data.name}, which has a fixed vocabulary: use data=text")
+        raise UserError(
+            f"{what} has words that differ from those of data={data.name}, which has a fixed vocabulary: use data=text"
+        )
     listed = session.out / "words.txt"
     with atomic_write(listed) as temporary:
         temporary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")

@@ -33,6 +33,7 @@ from lmtool.evaluation.metrics import READ_ALONE
 from lmtool.evaluation.score_table import DECIMALS, Buckets, percentiles, quantiles, score_columns
 from lmtool.evaluation.text_scores import BAG, TEXT, TWO, Rows, ScoreJournal, ScoringModel, TextsScorer, criterion, sums
 from lmtool.results import NOT_COMPARABLE, ScoredTexts
+from lmtool.results.scores import perplexity_of
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.load import load, load_named
 from lmtool.runs.run import Run, run_folder
@@ -48,6 +49,11 @@ ScoredBlock = tuple[RecordBlock | None, Rows, list[str | None]]  # with the erro
 def carries(settings: ScoreConfig) -> bool:
     """Return whether the table has fields of the records."""
     return settings.columns is not None or table_format(str(settings.to), _standard_format(settings)) == ".jsonl"
+
+
+def needs_all_scores(settings: ScoreConfig) -> bool:
+    """Return whether nothing can be written before all texts are scored: a limit is a quantile of their scores."""
+    return settings.ranks_texts() or (settings.to is None and settings.share is not None)
 
 
 def taken_names(settings: ScoreConfig) -> list[str]:
@@ -296,6 +302,29 @@ def score_blocks(
     if settings.text != STANDARD and journal.rows == journal.faults.count > 0:
         raise UserError(f"{settings.text}: every record is faulty: {journal.faults.first_messages[0]}")
     journal.finish()
+
+
+def journaled_blocks(
+    settings: ScoreConfig, names: list[str], journal: ScoreJournal, *, whole: bool = False
+) -> Iterator[ScoredBlock]:
+    """Return the rows of the journal with the records, read a second time: whole, or as far as the table has them."""
+    if not whole and not carries(settings):
+        return ((None, *part) for part in journal.parts())
+    columns, passed = None if whole else settings.columns, settings.on_error != STOP
+    return journal.of_blocks(record_blocks(names, settings.column, columns, passed=passed))
+
+
+def add_totals(result: ScoredTexts, journal: ScoreJournal) -> None:
+    """Add up the rows of the journal in `result`."""
+    for rows, _ in journal.parts():
+        result.texts += len(rows)
+        result.empty += int((rows["tokens"] == 0).sum())
+        result.tokens += int(rows["tokens"].sum())
+        result.oov += int(rows["oov"].sum())
+        result.log_prob += float(rows["log_prob"].sum())
+    if result.tokens and result.target is None:
+        result.perplexity = perplexity_of(result.log_prob, result.tokens)
+    result.faulty = journal.faults.count
 
 
 def _read(

@@ -1,4 +1,4 @@
-"""Settings of verbs whose parts, in files of their own beside them, read them too."""
+"""Settings that a verb shares with its helper modules."""
 
 from __future__ import annotations
 

@@ -26,12 +26,13 @@ from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
 from lmtool.runs.run import REMEDY, Run
 from lmtool.session import Session
-from lmtool.system.files import read_json, write_json
+from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
+    from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
 
 
@@ -40,7 +41,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
     finished = session.if_run_exists == "resume" and (out / "run.json").is_file()
     if not finished:
         session.require_new()
-    start = time.perf_counter()
+    command_start = time.perf_counter()
     assert settings.counts is not None, "each count-based conf/model/*.yaml chooses one"
     prepared = prepare_store(settings.data, settings.counts, settings.store_dir, progress=session.progress)
     with Corpus(prepared) as whole:
@@ -54,8 +55,8 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         if finished:
             return _finished(settings, corpus, session)
         report_splits(corpus, session.say, session.note, session.warn)
-        trained = _estimate(settings, model, whole, corpus, listed, start, session)
-        write_json(out / "result.json", trained.as_json())
+        trained = _estimate(settings, model, whole, corpus, listed, command_start, session)
+        session.save_result(trained)
         save_trained(out, settings_as_json(settings), session.choices, corpus)
     session.say(trained.line())
     return trained
@@ -75,7 +76,7 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
         raise UserError(f"{given}: the training in {session.out} was started with {method}")
     if before.store_fingerprint != corpus.fingerprint:
         raise UserError(
-            f"{session.out} was trained on another store than {corpus.path}: choose another folder with out="
+            f"{session.out} was trained on a different store from {corpus.path}: choose another folder with out="
         )
     saved = read_json(path, REMEDY, TRAINED)
     return result_from_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
@@ -87,14 +88,14 @@ def _estimate(
     whole: Corpus,
     corpus: Corpus,
     listed: Any,
-    began: float,
+    command_start: float,
     session: Session,
 ) -> TrainedRun:
     """Choose the units, count, tune, estimate, prune, quantize, and score valid.
 
-    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`. began: the start time.
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`. command_start: by
+    time.perf_counter.
     """
-    from lmtool.ngram.counting.counts import count_sources
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
 
@@ -102,49 +103,30 @@ def _estimate(
     tuning_split = settings.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-    cutoffs = settings.prune_counts or None
-    if cutoffs is not None:  # the last one given holds for all higher orders
-        if len(cutoffs) > model.order:
-            raise UserError(f"prune_counts={cutoffs}: {len(cutoffs)} cut-offs, but model.order={model.order}")
-        cutoffs = cutoffs + cutoffs[-1:] * (model.order - len(cutoffs))
+    cutoffs = _cutoffs(settings.prune_counts or None, model.order)
     storage = settings.counts.storage(whole)
     if storage.note is not None:
         session.note(storage.note)
-    start = time.perf_counter()
+    training_start = time.perf_counter()
     units = model.units(whole)
     for line in units.about:
         session.say(line)
     counted_corpus = units.corpus
     smoother = settings.smoother.build(model.order, counted_corpus.vocabulary)
-    chosen = time.perf_counter()
-    merged: dict[str, Any] = {}
-    counts = settings.counts.count(counted_corpus, model.order, storage)
-    if smoother.by_source:
-        if counted_corpus.train_counted_externally:
-            raise UserError(
-                f"smoother={settings.smoother.kind}: {counted_corpus.path} has no text of train to count by sources: "
-                "leave counts= out"
-            )
-        sources = count_sources(counts, counted_corpus.split("train"), counted_corpus.sources)
-        counts = replace(counts, sources=sources)
-    counted = time.perf_counter()
+    counting_start = time.perf_counter()
+    counts = _count(settings, counted_corpus, model.order, smoother, storage)
+    counting_end = time.perf_counter()
+    tuning: dict[str, Any] = {}
     if tuning_split is not None:
-        merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+        tuning = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
     fit = tuning_split is None
     table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
-    eos = units.corpus.vocabulary.eos
     if settings.prune_to is not None or settings.prune_entropy is not None:
-        from lmtool.commands._ngram_runs import prune
-        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
-
-        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
-        gain = None if settings.prune_method == "entropy" else by_gain
-        table = prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=gain)
-        del by_gain, gain  # which hold the table as it was
+        table = _prune(settings, table, units.corpus.vocabulary.eos, counts, smoother, storage, session)
     if settings.quantize is not None:
         table = table.quantize(settings.quantize, storage)
-    estimated = time.perf_counter()
+    training_end = time.perf_counter()
     session.note(*table.notes)
     session.begin_writing()
     units.save(table, session.out)
@@ -155,16 +137,13 @@ def _estimate(
     session.note(*quantized_notes(language_model))
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
-    valid = corpus.split("valid") if corpus.knows("valid") else None
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-    examples, valid_perplexity = corpus.tokens("train"), math.nan
-    if valid is not None:
-        limit = None if storage.memory is None else storage.limit
-        valid_perplexity = perplexity(language_model.score_text(valid, memory_limit=limit))
+    valid_perplexity = _valid_perplexity(language_model, corpus, storage)
     if not language_model.normalized:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
+    examples = corpus.tokens("train")
     return TrainedRun(
         folder=session.out,
         store_dir=settings.store_dir,
@@ -172,15 +151,40 @@ def _estimate(
         parameters=sum(sizes),
         ngrams=sizes,
         examples=examples,
-        examples_per_second=examples / (estimated - start),
+        examples_per_second=examples / (training_end - training_start),
         epochs=1,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - command_start,
         options=session.choices,
         normalized=language_model.normalized,
-        counting_seconds=counted - chosen,
-        estimation_seconds=estimated - counted,
-        **merged,
+        counting_seconds=counting_end - counting_start,
+        estimation_seconds=training_end - counting_end,
+        **tuning,
     )
+
+
+def _cutoffs(given: list[int] | None, order: int) -> list[int] | None:
+    """Return a cut-off for each order; the last one given holds for all higher orders."""
+    if given is None:
+        return None
+    if len(given) > order:
+        raise UserError(f"prune_counts={given}: {len(given)} cut-offs, but model.order={order}")
+    return given + given[-1:] * (order - len(given))
+
+
+def _count(settings: CountTrainingConfig, corpus: Corpus, order: int, smoother: Smoother, storage: Storage) -> Counts:
+    """Count the n-grams of train, also by source if the smoother needs it."""
+    from lmtool.ngram.counting.counts import count_sources
+
+    assert settings.counts is not None and settings.smoother is not None, "_estimate has checked both"
+    counts = settings.counts.count(corpus, order, storage)
+    if not smoother.by_source:
+        return counts
+    if corpus.train_counted_externally:
+        raise UserError(
+            f"smoother={settings.smoother.kind}: {corpus.path} has no text of train to count by sources: "
+            "leave counts= out"
+        )
+    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
 
 
 def _tune(
@@ -201,3 +205,30 @@ def _tune(
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
     return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}
+
+
+def _prune(
+    settings: CountTrainingConfig,
+    table: BackoffTable,
+    eos: int | None,
+    counts: Counts,
+    smoother: Smoother,
+    storage: Storage,
+    session: Session,
+) -> BackoffTable:
+    """Prune a table by prune_entropy, or to the size prune_to by the method of the settings."""
+    from lmtool.commands._ngram_runs import prune
+    from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+
+    by_gain = None
+    if settings.prune_method != "entropy":
+        by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+    return prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=by_gain)
+
+
+def _valid_perplexity(model: LanguageModel, corpus: Corpus, storage: Storage) -> float:
+    """Return the perplexity on valid; nan without a valid split."""
+    if not corpus.knows("valid"):
+        return math.nan
+    limit = None if storage.memory is None else storage.limit
+    return perplexity(model.score_text(corpus.split("valid"), memory_limit=limit))

@@ -10,7 +10,6 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig, Sampling
 from lmtool.results import base
 from lmtool.session import Session
-from lmtool.system.files import write_json
 
 
 @dataclass(slots=True)
@@ -66,5 +65,5 @@ def run(settings: Settings, session: Session) -> GenerateResult:
     result = GenerateResult(model.name, seed, texts)
     session.say(f"{result.heading()}\n")
     session.say(result.table_text(), exact=True)
-    write_json(session.out / "result.json", result.as_json())
+    session.save_result(result)
     return result

@@ -16,7 +16,6 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results import base
 from lmtool.session import Session
-from lmtool.system.files import write_json
 from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def run(settings: Settings, session: Session) -> PredictResult:
         result.contexts.append(found)
     if not model.model.normalized:
         session.note("these scores do not sum to one")
-    write_json(session.out / "result.json", result.as_json())
+    session.save_result(result)
     return result
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from pathlib import Path
 
 from lmtool.commands._settings import ScoreConfig as Settings
-from lmtool.results.scores import ScoredTexts, perplexity_of
+from lmtool.results.scores import ScoredTexts
 from lmtool.session import Session
 
 
@@ -20,23 +20,31 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
     >>> round(lmtool.score(run, "texts.txt", to="scores.tsv").perplexity, 2)
     2.88
     """
-    from lmtool.commands import _score_texts as parts
-    from lmtool.data.faults import NULL, STOP
+    from lmtool.commands._score_texts import (
+        add_totals,
+        identity_of,
+        journaled_blocks,
+        load_scorer,
+        needs_all_scores,
+        require_outputs,
+        score_blocks,
+        write_filtered,
+        write_scores,
+    )
+    from lmtool.data.faults import NULL
     from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
-    from lmtool.data.text_records import STANDARD, record_blocks
+    from lmtool.data.text_records import STANDARD
     from lmtool.evaluation.text_scores import ScoreJournal
 
     names = [STANDARD] if settings.text == STANDARD else text_files(settings.text, "text")
-    parts.require_outputs(settings, names)
-    models, scorer = parts.load_scorer(settings, names, session)
+    require_outputs(settings, names)
+    models, scorer = load_scorer(settings, names, session)
     writes_standard = STANDARD in (settings.to, settings.filter)
     target = session.out / "scores" if writes_standard else Path(str(settings.to or settings.filter))
-    # Not resumed; each block is written once it is scored.
-    passed = settings.on_error != STOP
-    once = writes_standard or settings.text == STANDARD
-    streams = once and not settings.ranks_texts() and (settings.to is not None or settings.share is None)
-    identity = None if once or scorer.one_text else parts.identity_of(settings, names)
+    once = writes_standard or settings.text == STANDARD  # a stream is read or written: not resumed
+    streamed = once and not needs_all_scores(settings)  # each block is written once it is scored
+    identity = None if once or scorer.one_text else identity_of(settings, names)
     with ScoreJournal.open(Path(f"{target}.partial"), identity, scorer.dtype, settings.on_error or NULL) as journal:
         if journal.rows:
             session.note(f"resuming: {journal.rows:,} texts have their scores in {target}.partial")
@@ -44,30 +52,19 @@ def run(settings: Settings, session: Session) -> ScoredTexts:
         result = ScoredTexts(used[0], used[1] if len(used) > 1 else None, settings.text)
         result.across_sentences, result.max_oov = scorer.across_sentences, settings.max_oov
         result.resumed, result.target = journal.rows, settings.target
-        blocks = parts.score_blocks(settings, names, scorer, journal, result, progress=session.progress)
-        if not streams:
+        blocks = score_blocks(settings, names, scorer, journal, result, progress=session.progress)
+        if not streamed:
             deque(blocks, maxlen=0)
-            blocks = ((None, *part) for part in journal.parts())
-            if parts.carries(settings):  # the table has some of the fields, which are read a second time
-                blocks = journal.of_blocks(record_blocks(names, settings.column, settings.columns, passed=passed))
+            blocks = journaled_blocks(settings, names, journal)
         if settings.to is not None:
-            parts.write_scores(settings, models, journal, blocks, result, session)
-        elif streams:
-            parts.write_filtered(settings, blocks, journal, result)
-        for rows, _ in journal.parts():
-            result.texts += len(rows)
-            result.empty += int((rows["tokens"] == 0).sum())
-            result.tokens += int(rows["tokens"].sum())
-            result.oov += int(rows["oov"].sum())
-            result.log_prob += float(rows["log_prob"].sum())
-        if result.tokens and result.target is None:
-            result.perplexity = perplexity_of(result.log_prob, result.tokens)
-        result.faulty = journal.faults.count
+            write_scores(settings, models, journal, blocks, result, session)
+        elif streamed:
+            write_filtered(settings, blocks, journal, result)
+        add_totals(result, journal)
         session.note(*journal.faults.notes())
         for model in models[:1]:
             session.warn(*text_warning(settings.text, result.oov, result.tokens, scorer.unknown, model.vocabulary))
         if settings.filter is not None and result.kept is None:
-            again = record_blocks(names, settings.column, passed=passed)
-            parts.write_filtered(settings, journal.of_blocks(again), journal, result)
+            write_filtered(settings, journaled_blocks(settings, names, journal, whole=True), journal, result)
     session.finish(result, f"{result.heading()}\n{result.table_text()}", result.to, result.filter)
     return result

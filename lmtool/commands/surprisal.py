@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.rules import MISSING, setting
@@ -16,6 +16,7 @@ from lmtool.session import Session
 from lmtool.system.terminal import text_table
 
 if TYPE_CHECKING:
+    from lmtool.data.table_writer import Part
     from lmtool.data.word_rows import WordRows
     from lmtool.evaluation.surprisal import WordScores
     from lmtool.text_model import TextModel
@@ -107,6 +108,16 @@ def run(settings: Settings, session: Session) -> Surprisals:
     return score_rows(settings, session, [rows])
 
 
+@dataclass(slots=True)
+class _ScoredText:
+    """The parts of a text that have been scored so far: the scores by model, and the columns of the table."""
+
+    scores: dict[str, list[WordScores]]
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    sentences: int = 0
+    items: int = 0
+
+
 def score_rows(
     settings: Settings,
     session: Session,
@@ -114,12 +125,7 @@ def score_rows(
     models: list[tuple[str, TextModel]] | None = None,
 ) -> Surprisals:
     """Score words in rows by each model, and write the table, part by part."""
-    import numpy as np
-
-    from lmtool.data.readers import TABLES
-    from lmtool.data.table_writer import Part, require_table, table_format, write_table
-    from lmtool.evaluation.surprisal import score_words
-    from lmtool.evaluation.text_scores import ScoringModel
+    from lmtool.data.table_writer import require_table, write_table
     from lmtool.runs.load import load_each
 
     if settings.to is not None:
@@ -129,57 +135,73 @@ def score_rows(
         if settings.entropy and not model.normalized:
             remedy = "scores that do not sum to one, and no entropy: leave it out"
             raise UserError(f"entropy=true: {model.name} has {remedy}")
+    scored = _ScoredText({name: [] for name, _ in models})
+    parts_of_table = _score_parts(settings, parts, models, scored, session)
+    _, first = next(parts_of_table)
+    if settings.to is None:
+        deque(parts_of_table, maxlen=0)
+    else:
+        write_table(first, settings.to, parts_of_table, bom=settings.bom)
+    means = []
+    for name, model in models:
+        means.append(_mean_surprisal(name, scored.scores[name], UNITS[settings.unit]))
+        _report(settings, model, scored.scores[name], scored.sentences, session)
+    lines = [list(row) for row in zip(*scored.columns.values(), strict=True)]
+    about = settings.text, len(lines), scored.sentences, scored.items, settings.unit, means, settings.to
+    result = Surprisals(*about, header=list(scored.columns), table=lines)
+    session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
+    return result
+
+
+def _score_parts(
+    settings: Settings,
+    parts: Iterable[WordRows],
+    models: list[tuple[str, TextModel]],
+    scored: _ScoredText,
+    session: Session,
+) -> Iterator[Part]:
+    """Score each part of a text, add it to `scored`, and yield its part of the table."""
+    from lmtool.data.readers import TABLES
+    from lmtool.data.table_writer import table_format
+    from lmtool.evaluation.surprisal import score_words
+    from lmtool.evaluation.text_scores import ScoringModel
+
     forms = {
         (model.vocabulary.fingerprint(), model.form.rules, model.form.unit, subwords and subwords.json)
         for model, subwords in ((model, model.form.subwords) for _, model in models)
     }
-    scores: dict[str, list[WordScores]] = {name: [] for name, _ in models}
-    table: dict[str, list[Any]] = {}
-    sentences = items = 0
+    for rows in parts:
+        session.warn(*rows.warnings)
+        session.note(*rows.notes)
+        shown = {}
+        for name, model in models:
+            found = score_words(
+                ScoringModel(model.model, model.form, model.name),
+                rows,
+                settings.words,
+                keep_punctuation=settings.keep_punctuation,
+                entropy=settings.entropy,
+                add_end=settings.end_of_sentence == "add_to_last",
+                across=settings.across_sentences,
+                progress=session.progress,
+            )
+            scored.scores[name].append(found)
+            shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
+        columns = _table(settings, rows, shown, same_tokens=len(forms) == 1)
+        for key, values in columns.items():
+            scored.columns.setdefault(key, []).extend(values)
+        scored.sentences += len(rows.starts) - 1
+        scored.items = len(rows.item_starts) - 1
+        yield None, columns | (rows.cells if table_format(str(settings.to)) in TABLES else {})
 
-    def scored() -> Iterator[Part]:
-        nonlocal sentences, items
-        for rows in parts:
-            session.warn(*rows.warnings)
-            session.note(*rows.notes)
-            shown = {}
-            for name, model in models:
-                found = score_words(
-                    ScoringModel(model.model, model.form, model.name),
-                    rows,
-                    settings.words,
-                    keep_punctuation=settings.keep_punctuation,
-                    entropy=settings.entropy,
-                    add_end=settings.end_of_sentence == "add_to_last",
-                    across=settings.across_sentences,
-                    progress=session.progress,
-                )
-                scores[name].append(found)
-                shown[name] = replace(found, tokens=list(map(model.form.labels, found.tokens)))
-            part = _table(settings, rows, shown, same_tokens=len(forms) == 1)
-            for key, values in part.items():
-                table.setdefault(key, []).extend(values)
-            sentences, items = sentences + len(rows.starts) - 1, len(rows.item_starts) - 1
-            yield None, part | (rows.cells if table_format(str(settings.to)) in TABLES else {})
 
-    rows_of_table = scored()
-    _, first = next(rows_of_table)
-    if settings.to is None:
-        deque(rows_of_table, maxlen=0)
-    else:
-        write_table(first, settings.to, rows_of_table, bom=settings.bom)
-    means = []
-    for name, model in models:
-        nats = np.concatenate([found.surprisal for found in scores[name]])
-        mean = float(nats[~np.isnan(nats)].mean() / UNITS[settings.unit])
-        oov = sum(int(found.oov.sum()) for found in scores[name])
-        means.append({"run": name, "mean_surprisal": mean, "oov": oov})
-        _report(settings, model, scores[name], sentences, session)
-    lines = [list(row) for row in zip(*table.values(), strict=True)]
-    about = settings.text, len(lines), sentences, items, settings.unit, means, settings.to
-    result = Surprisals(*about, header=list(table), table=lines)
-    session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
-    return result
+def _mean_surprisal(name: str, scores: list[WordScores], nats: float) -> dict[str, Any]:
+    """Return an entry of Surprisals.models, by the scores of a text's parts. nats: in one unit of surprisal."""
+    import numpy as np
+
+    surprisal = np.concatenate([found.surprisal for found in scores])
+    mean = float(surprisal[~np.isnan(surprisal)].mean() / nats)
+    return {"run": name, "mean_surprisal": mean, "oov": sum(int(found.oov.sum()) for found in scores)}
 
 
 def _report(settings: Settings, model: TextModel, scores: list[WordScores], sentences: int, session: Session) -> None:
@@ -193,8 +215,8 @@ def _report(settings: Settings, model: TextModel, scores: list[WordScores], sent
     session.warn(*text_warning(settings.text, len(unknown), len(tokens), unknown, model.vocabulary))
     if odd_starts := sum(found.odd_starts for found in scores):
         session.note(
-            f"{odd_starts:,} of {sentences:,} sentences begin with white space, or without, as few "
-            f"lines do that {model.name} was trained on: their first words are surprising; write lines as in that text"
+            f"{odd_starts:,} of {sentences:,} sentences begin as few training lines of {model.name} do (with or "
+            "without leading white space): their first words are surprising; write lines as in that text"
         )
     if model.dynamic:
         session.note(f"{model.name} has a cache, which holds the words before in the item, also of other sentences")

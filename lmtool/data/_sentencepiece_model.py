@@ -67,17 +67,17 @@ def _tokenizer(model: Any, unit: Unit) -> Tokenizer:
     table, byte_fallback = model.normalizer_spec.precompiled_charsmap, model.trainer_spec.byte_fallback
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(table)] if table else []
     symbols: list[str] = []
-    of_pieces: models.Model
+    piece_model: models.Model
     if unit is Unit.unigram:
         # SentencePiece gives a user-defined symbol this score, above those of all other pieces.
         scores = [-0.1 if each.type == SYMBOL else each.score for each in model.pieces]
-        of_pieces = models.Unigram(list(zip(names, scores, strict=True)), unk_id=unknown, byte_fallback=byte_fallback)
+        piece_model = models.Unigram(list(zip(names, scores, strict=True)), unk_id=unknown, byte_fallback=byte_fallback)
     else:
         numbers = {name: number for number, name in enumerate(names)}
         unk = None if unknown is None else names[unknown]
-        of_pieces = models.BPE(numbers, _merges(model), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
+        piece_model = models.BPE(numbers, _merges(model), unk_token=unk, fuse_unk=True, byte_fallback=byte_fallback)
         symbols = [each.piece for each in model.pieces if each.type == SYMBOL]
-    tokenizer = Tokenizer(of_pieces)
+    tokenizer = Tokenizer(piece_model)
     if symbols:  # matched in normalized text, leftmost and longest first; the text between them is merged
         steps.append(normalizers.Replace(" ", SPACE))
         tokenizer.add_tokens([AddedToken(text, normalized=True) for text in symbols])

@@ -21,14 +21,14 @@ from lmtool.system.arrays import IntArray
 
 
 def select(
-    types: list[str], counts: IntArray, limits: VocabularyConfig | None, *, given: list[str] | None, sentences: bool
+    types: list[str], counts: IntArray, limits: VocabularyConfig | None, *, word_list: list[str] | None, sentences: bool
 ) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return the vocabulary, the final id of each provisional id `[T]`, and which provisional ids are OOV `[T]`.
 
-    types, counts `[T]`: by provisional id; counts are of train. given: the words of a list, in its order; None for the
-    most frequent words within the limits.
+    types, counts `[T]`: by provisional id; counts are of train. word_list: the words of a list, in its order; None
+    chooses the most frequent words within the limits.
     """
-    if given is None:
+    if word_list is None:
         assert limits is not None
         chosen = np.flatnonzero(counts >= limits.min_count)
         chosen = chosen[chosen >= len(RESERVED)]
@@ -37,7 +37,7 @@ def select(
         word_counts = counts[chosen]
     else:
         id_of = {word: k for k, word in enumerate(types)}
-        words = [word for word in given if word not in RESERVED]
+        words = [word for word in word_list if word not in RESERVED]
         known = [id_of.get(word, -1) for word in words]
         word_counts = np.array([counts[k] if k >= 0 else 0 for k in known], dtype=np.int64)
         chosen = np.array([k for k in known if k >= 0], dtype=np.int64)
@@ -184,7 +184,7 @@ def vocabulary_of_pieces(
     """Return the vocabulary of all pieces, and the final ids of the pieces of each type `[T]` of train."""
     table = pieces_of_types(subwords, types)
     names = [*RESERVED, *subwords.names]
-    of_pieces = np.zeros(len(names), dtype=np.int64)
-    np.add.at(of_pieces, table.ids, np.repeat(counts, table.lengths))
-    vocabulary, remap, _ = select(names, of_pieces, rules, given=names, sentences=sentences)
+    piece_counts = np.zeros(len(names), dtype=np.int64)
+    np.add.at(piece_counts, table.ids, np.repeat(counts, table.lengths))
+    vocabulary, remap, _ = select(names, piece_counts, rules, word_list=names, sentences=sentences)
     return vocabulary, PieceTable(table.starts, remap[table.ids])

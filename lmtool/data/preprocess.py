@@ -147,8 +147,8 @@ def _write(
             vocabulary, remap = choose.vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
             oov = np.zeros(len(types), dtype=bool)
         else:
-            given = types if source.drawn is not None else choose.listed_words(source, data)
-            vocabulary, remap, oov = choose.select(types, counts, rules, given=given, sentences=data.sentences)
+            word_list = types if source.drawn is not None else choose.listed_words(source, data)
+            vocabulary, remap, oov = choose.select(types, counts, rules, word_list=word_list, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     tokens = sum(stores.count_tokens(ids, remap) for ids in provisional.ids.values())
     letters = sum(map(len, types))
@@ -174,10 +174,10 @@ def _write(
         if entropy is not None:
             file.attrs["entropy"] = entropy
         identity = identify()
-        of_words = source.faults.notes()  # which `train` prints, too
+        word_notes = source.faults.notes()  # which `train` prints, too
         if not all(map(str.isascii, types)):
             totals = np.sum([stores.count_ids(ids, len(types)) for ids in provisional.ids.values()], axis=0).tolist()
-            of_words += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
+            word_notes += notes_on_words(zip(types, totals, strict=True), data, provisional.changed_words, words)
         heads = {name: ids[:EXAMPLES][ids[:EXAMPLES] > BOS_ID].tolist() for name, ids in provisional.ids.items()}
         unspaced = [name for name, ids in heads.items() if lacks_spaces(types[k] for k in ids)]
         provenance = {
@@ -188,10 +188,10 @@ def _write(
             "rows": rows,
             "cut": source.cut,
             "unspaced": unspaced,
-            "notes_on_words": of_words,
+            "notes_on_words": word_notes,
             "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy, sources)
-            + of_words
+            + word_notes
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
         }
         fingerprinted = f"{stores.TOKENS} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"

@@ -64,15 +64,15 @@ def cut_word(word: str, rule: WordRule, *, is_last: bool = False) -> list[str]:
     return [token for token in tokens if not INVISIBLE.fullmatch(token)]
 
 
-def known_form(tokens: Sequence[str], known: Container[str]) -> list[str]:
+def known_form(tokens: Sequence[str], vocabulary: Container[str]) -> list[str]:
     """Return tokens in the forms that a vocabulary has: plain quotes, brackets, apostrophes; single marks for runs."""
     words: list[str] = []
     for token in tokens:
         dash = ["--"] * all(map(_is_dash, token))
         others = WRITTEN.get(token, (token.translate(PLAIN), *dash))
-        best = next((form for form in (token, *others) if form in known), None)
+        best = next((form for form in (token, *others) if form in vocabulary), None)
         marks = [] if token in TEX or has_letters(token) else CHARACTER.findall(token)
-        if best is None and len(set(marks)) == 1 and marks[0] in known:
+        if best is None and len(set(marks)) == 1 and marks[0] in vocabulary:
             words += marks
         else:
             words.append(best or token)

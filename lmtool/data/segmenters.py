@@ -18,7 +18,7 @@ from lmtool.system.terminal import note_once
 # Unicode calls Thai, Lao, Khmer, Burmese and similar scripts complex (SA). Tibetan marks its syllables, and ICU has
 # no dictionary of it.
 SCRIPTS = r"\p{Line_Break=SA}\p{Line_Break=CJ}\p{Han}\p{Hiragana}\p{Katakana}"
-OF_ICU, UNSPACED = regex.compile(rf"[{SCRIPTS}]"), regex.compile(rf"[{SCRIPTS}\p{{Tibetan}}]")
+ICU_SCRIPTS, UNSPACED = regex.compile(rf"[{SCRIPTS}]"), regex.compile(rf"[{SCRIPTS}\p{{Tibetan}}]")
 SHARE = 0.3  # minimum share of the letters
 LENGTH = 4.5  # minimum mean length in characters: words have 1.6 (Chinese) to 3.8 (Lao), phrases 5.6 or more
 UNSPACED_REMEDY = (
@@ -63,11 +63,11 @@ class IcuSegmenter(SegmenterConfig):
             self.version = self.version or str(icu.ICU_VERSION)
 
     def cut(self, line: str) -> str:
-        return str(regex.sub(r"\S+", self._cut, line)) if OF_ICU.search(line) else line
+        return str(regex.sub(r"\S+", self._cut_match, line)) if ICU_SCRIPTS.search(line) else line
 
-    def _cut(self, found: regex.Match[str]) -> str:
+    def _cut_match(self, found: regex.Match[str]) -> str:
         word: str = found[0]
-        if not OF_ICU.search(word):
+        if not ICU_SCRIPTS.search(word):
             return word
         try:
             import icu

@@ -40,10 +40,10 @@ class TextProfile:
     def add(self, block: bytes) -> None:
         """Count whole lines of UTF-8."""
         lines = block.decode("utf-8").split("\n")[:-1]
-        of_lines = list(map(split_words, lines))
-        words = [word for each in of_lines for word in each]
+        line_words = list(map(split_words, lines))
+        words = [word for each in line_words for word in each]
         ends, at = sentence_ends(words), 0
-        for number, (line, each) in enumerate(zip(lines, of_lines, strict=True), self.lines + 1):
+        for number, (line, each) in enumerate(zip(lines, line_words, strict=True), self.lines + 1):
             self.carriage_returns += line.endswith("\r")
             if each:
                 *inner, last = ends[at : at + len(each)]

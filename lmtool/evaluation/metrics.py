@@ -204,5 +204,8 @@ def log_softmax(log_prob: FloatArray) -> FloatArray:
 def save_cloze(path: Path, log_prob: FloatArray) -> None:
     """Write the competition's CSV: each question's number, from 1, and the probabilities of its candidates `[Q, K]`."""
     p = np.exp(log_softmax(log_prob))
-    classes = {f"Class{k}": [f"{value:.9g}" for value in of_all] for k, of_all in enumerate(p.T.tolist(), start=1)}
+    classes = {
+        f"Class{k}": [f"{value:.9g}" for value in probabilities]
+        for k, probabilities in enumerate(p.T.tolist(), start=1)
+    }
     write_table({"ID": range(1, len(p) + 1), **classes}, str(path))

@@ -109,17 +109,17 @@ def outcomes(good: Rows, bad: Rows, *, per_token: bool) -> FloatArray:
 
 
 class Groups(NamedTuple):
-    """The rows of a table of accuracies. of_pairs: the paradigm of each pair, int64 `[N]`. names: level and name of
+    """The rows of a table of accuracies. paradigm_ids: the paradigm of each pair, int64 `[N]`. names: level and name of
     each of G groups. weights: float64 `[G, P]`; the accuracy of a group is the mean over paradigms with these weights.
     """
 
-    of_pairs: IntArray
+    paradigm_ids: IntArray
     names: list[tuple[str, str]]
     weights: FloatArray
 
     def totals(self, flags: Any) -> list[int]:
         """Return how many pairs of each group have a flag; flags: bool `[N]`."""
-        return [int(total) for total in (self.weights > 0) @ np.bincount(self.of_pairs, flags)]
+        return [int(total) for total in (self.weights > 0) @ np.bincount(self.paradigm_ids, flags)]
 
 
 def group_pairs(pairs: Sequence[Pair]) -> Groups:
@@ -127,16 +127,16 @@ def group_pairs(pairs: Sequence[Pair]) -> Groups:
     first = {pair[PARADIGM]: pair for pair in reversed(pairs)}
     paradigms = sorted(first, key=lambda name: (*(str(first[name].get(key)) for key in (FIELD, PHENOMENON)), name))
     ids = {name: k for k, name in enumerate(paradigms)}
-    of_pairs = np.array([ids[pair[PARADIGM]] for pair in pairs])
+    paradigm_ids = np.array([ids[pair[PARADIGM]] for pair in pairs])
     groups = {("overall", "mean over paradigms"): np.ones(len(paradigms))}
     if len(paradigms) > 1:
-        groups["overall", "mean over pairs"] = np.bincount(of_pairs).astype(np.float64)
+        groups["overall", "mean over pairs"] = np.bincount(paradigm_ids).astype(np.float64)
     for level, key in (("field", FIELD), ("phenomenon", PHENOMENON), ("paradigm", PARADIGM)):
         for k, name in enumerate(paradigms):
             if (value := first[name].get(key)) is not None:
                 groups.setdefault((level, str(value)), np.zeros(len(paradigms)))[k] = 1
     weights = np.array(list(groups.values()))
-    return Groups(of_pairs, list(groups), weights / weights.sum(axis=1, keepdims=True))
+    return Groups(paradigm_ids, list(groups), weights / weights.sum(axis=1, keepdims=True))
 
 
 def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int) -> dict[str, list[float]]:
@@ -145,7 +145,7 @@ def accuracies(outcome: FloatArray, groups: Groups, *, resamples: int, seed: int
     The pairs of each paradigm are drawn with replacement: the numbers of wins, ties and losses are multinomial.
     """
     rng, points = np.random.default_rng(seed), np.array([1.0, 0.5, 0.0])
-    counts = np.stack([np.bincount(groups.of_pairs, outcome == value) for value in points], axis=1)  # [P, 3]
+    counts = np.stack([np.bincount(groups.paradigm_ids, outcome == value) for value in points], axis=1)  # [P, 3]
     drawn = np.zeros((resamples, len(groups.names)))
     for k, (count, size) in enumerate(zip(counts, counts.sum(axis=1), strict=True)):
         shares = rng.multinomial(int(size), count / size, resamples) @ points / size  # [B]

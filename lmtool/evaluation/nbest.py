@@ -143,8 +143,8 @@ def hypothesis_log_prob(
     distinct = list(dict.fromkeys(nbest.texts))
     with prefix_user_errors(nbest.path):
         scores = (np.where(np.isneginf(log_prob), floor, log_prob) for log_prob in score(distinct))
-        of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in scores), strict=True))
-    return np.array([of_text[text] for text in nbest.texts])
+        score_of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in scores), strict=True))
+    return np.array([score_of_text[text] for text in nbest.texts])
 
 
 def rank(nbest: NBest, new_total: FloatArray) -> IntArray:
@@ -292,16 +292,16 @@ def tuned_weights(
     if weight is not None:
         return min(first, along((weight, 0.0), 0.0, 1.0), key=itemgetter(0))[1]
     spread, *spreads = (float(x.std()) or 1.0 for x in (total, log_prob, words))
-    of_weight, of_penalty = (spread / each for each in spreads)
+    weight_spread, penalty_spread = (spread / each for each in spreads)
     angles = np.pi / 2 * np.arange(1 - LINES, LINES) / LINES
-    found = [along((0.0, 0.0), of_weight * math.cos(a), of_penalty * math.sin(a)) for a in angles.tolist()]
-    found += [along((of_weight * math.tan(a), 0.0), 0.0, 1.0) for a in angles[LINES - 1 :].tolist()]
+    found = [along((0.0, 0.0), weight_spread * math.cos(a), penalty_spread * math.sin(a)) for a in angles.tolist()]
+    found += [along((weight_spread * math.tan(a), 0.0), 0.0, 1.0) for a in angles[LINES - 1 :].tolist()]
     best = first
     for fewest, point in [first, *sorted(found, key=itemgetter(0))[:LINES]]:
         before = fewest + 1
         while fewest < before:
             before = fewest
-            for w, p in ((1.0, 0.0), (0.0, 1.0), (of_weight, of_penalty), (of_weight, -of_penalty)):
+            for w, p in ((1.0, 0.0), (0.0, 1.0), (weight_spread, penalty_spread), (weight_spread, -penalty_spread)):
                 fewest, point = min((fewest, point), along(point, w, p), key=itemgetter(0))
         best = min(best, (fewest, point), key=itemgetter(0))
     return min(along(best[1], 1.0, 0.0), best, key=itemgetter(0))[1]  # in the middle of its range

@@ -104,17 +104,17 @@ def score_words(
         with np.errstate(invalid="ignore"):  # for a context after which no word can begin
             log_prob += np.where(is_end, 0.0, np.append(mass[1:], 0.0)) - mass
     surprisal = 0.0 - np.where(np.isnan(log_prob), -np.inf, log_prob)  # nan: after a text of probability 0
-    of_words = np.where(empty, np.nan, surprisal[~is_end])
+    word_surprisals = np.where(empty, np.nan, surprisal[~is_end])
     if add_end and vocabulary.eos is not None:
         final = segments[1:] - 1
-        of_words[final] = np.where(empty[final], 0.0, of_words[final]) + surprisal[is_end]
+        word_surprisals[final] = np.where(empty[final], 0.0, word_surprisals[final]) + surprisal[is_end]
     oov = np.bincount(unit_of[text.oov_positions], minlength=len(is_end))[~is_end]
     frequency = None
     if not spaced and vocabulary.counts.any():
         ids, counts = vocabulary.ids, vocabulary.counts
         rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
         frequency = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last count is of <s>
-    return WordScores(tokens, oov, of_words, entropies, frequency, odd_starts)
+    return WordScores(tokens, oov, word_surprisals, entropies, frequency, odd_starts)
 
 
 def _text(

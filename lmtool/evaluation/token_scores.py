@@ -67,10 +67,10 @@ class Tokens:
     def fingerprint(self) -> str:
         """SHA-256 over the words in the order of the text; it does not depend on their ids."""
         digests = b"".join(hashlib.sha256(word.encode()).digest()[:8] for word in self.words)
-        of_words = np.frombuffer(digests, dtype=np.uint64)
+        word_hashes = np.frombuffer(digests, dtype=np.uint64)
         digest = hashlib.sha256()
         for part in in_chunks(self.count, TOKENS_PER_CHUNK):
-            digest.update(of_words[self.ids[part]].tobytes())
+            digest.update(word_hashes[self.ids[part]].tobytes())
         return digest.hexdigest()
 
     def encode(self, words: list[str]) -> IntArray:

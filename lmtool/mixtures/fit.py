@@ -177,8 +177,8 @@ def _question_chunks(config: MixtureConfig, models: Models, corpus: Corpus) -> t
     cloze = corpus.cloze(config.fit_split)
     if cloze is None or (cloze.answers < 0).any():
         raise UserError(f"fit_on=cloze: {corpus.name} has no questions with answers for fit_split={config.fit_split}")
-    of_models = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
-    log_probs, answers = with_one_unk(of_models, cloze, corpus.vocabulary.unk)
+    model_log_probs = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
+    log_probs, answers = with_one_unk(model_log_probs, cloze, corpus.vocabulary.unk)
     return lambda: iter([(log_probs, answers)]), len(answers)
 
 

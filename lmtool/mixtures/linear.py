@@ -225,8 +225,8 @@ class LinearMixture(MixedModel):
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         contexts = self._checked_contexts("probabilities", contexts)
         weights = self._weights_after(contexts)
-        of_each = weights.tolist() if weights.ndim == 1 else weights[:, :, None]
-        read = zip(of_each, self._reading(contexts), strict=True)
+        weight_rows = weights.tolist() if weights.ndim == 1 else weights[:, :, None]
+        read = zip(weight_rows, self._reading(contexts), strict=True)
         return reduce(np.add, (weight * member.probabilities(own) for weight, (member, own) in read))
 
 

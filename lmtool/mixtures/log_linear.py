@@ -42,22 +42,22 @@ def likelihood(weights: FloatArray, chunks: Chunks, members: IntArray | None = N
     size = len(weights)
     value, gradient, hessian, tokens = 0.0, np.zeros(size), np.zeros((size, size)), 0
     for log_dist, targets in chunks():
-        of_members = log_dist if members is None or len(members) == len(log_dist) else log_dist[members]
+        member_log_dist = log_dist if members is None or len(members) == len(log_dist) else log_dist[members]
         rows = np.arange(len(targets))
-        of_targets = of_members[:, rows, targets]  # [M, n]
-        if np.isneginf(of_targets).any():
-            where = tokens + int(np.isneginf(of_targets).any(axis=0).argmax())
+        target_log_prob = member_log_dist[:, rows, targets]  # [M, n]
+        if np.isneginf(target_log_prob).any():
+            where = tokens + int(np.isneginf(target_log_prob).any(axis=0).argmax())
             raise UserError(
                 f"token {where} of those to fit on has probability zero under some run: a log-linear mixture needs "
                 "smoothed ones"
             )
-        zeros = np.isneginf(of_members)
-        f = np.where(zeros, 0.0, of_members)
+        zeros = np.isneginf(member_log_dist)
+        f = np.where(zeros, 0.0, member_log_dist)
         mixed = log_softmax(np.where(zeros.any(axis=0), -np.inf, np.tensordot(weights, f, axes=1)))
         p = np.exp(mixed)
         expected = np.einsum("mnv,nv->mn", f, p, optimize=True)
         value += float(mixed[rows, targets].sum())
-        gradient += (of_targets - expected).sum(axis=1)
+        gradient += (target_log_prob - expected).sum(axis=1)
         for k in range(size):
             weighted = f[k] * p
             for j in range(k, size):

@@ -57,8 +57,8 @@ def mix_static(
         contexts, words = trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1])
         for member, own in zip(members, own_keys, strict=True):
             member.advance(k, trie, contexts, words, suffix[-1], np.searchsorted(keys, own))
-        of_members = np.stack([member.log_prob + member.log_share[words] for member in members])
-        log_probs.append(mix(of_members, shares).astype(np.float32))
+        member_log_probs = np.stack([member.log_prob + member.log_share[words] for member in members])
+        log_probs.append(mix(member_log_probs, shares).astype(np.float32))
     trie = builder.finish()
     table = BackoffTable(
         trie=trie,

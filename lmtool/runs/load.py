@@ -111,7 +111,7 @@ def text_form(run: Run, vocabulary: Vocabulary) -> TextForm:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
-            raise UserError(f"{path} has other pieces than its run: {REMEDY}")
+            raise UserError(f"{path} has pieces that differ from those of its run: {REMEDY}")
     text_rules, blank_lines = TextRules.of(data), data.takes_blank_lines()
     return TextForm(vocabulary, rules.unit, text_rules, data.drops_tags(), subwords, blank_lines)
 
@@ -122,7 +122,7 @@ def run_vocabulary(run: Run) -> Vocabulary:
     run.require_whole(VOCABULARY)
     vocabulary = load_vocabulary(path)
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
-        raise UserError(f"{path} has other words than its run: {REMEDY}")
+        raise UserError(f"{path} has words that differ from those of its run: {REMEDY}")
     return vocabulary
 
 
@@ -165,15 +165,15 @@ def load_model(
 
 
 def load_member(
-    name: str, known: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
+    name: str, vocabulary: Vocabulary | None, device: str, *, inside: tuple[Path, ...] = ()
 ) -> tuple[LanguageModel, Vocabulary]:
-    """Load the model of a run folder or an ARPA file with its words. known: a vocabulary that may be the run's."""
+    """Load the model of a run folder or an ARPA file with its words. vocabulary: a vocabulary that may be the run's."""
     if Path(name).is_file():
         arpa = load_arpa(name)
         return arpa.model, arpa.vocabulary
     run = Run.open(Path(name))
-    shared = known is not None and known.fingerprint() == run.vocabulary_fingerprint
-    own = known if known is not None and shared else run_vocabulary(run)
+    shared = vocabulary is not None and vocabulary.fingerprint() == run.vocabulary_fingerprint
+    own = vocabulary if vocabulary is not None and shared else run_vocabulary(run)
     return load_model(run, own, device, inside=inside), own
 
 

@@ -154,7 +154,7 @@ def text_key(fingerprint: str) -> str:
 def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...]:
     """Return the parts of a run's model that were fitted or chosen on a split or on the same tokens as a text.
 
-    path: a run folder, or another file, for nothing. split: None for free text. fingerprint: of the tokens.
+    path: a run folder; for any other path the result is empty. split: None for free text. fingerprint: of the tokens.
     """
     if not (path / "run.json").is_file():
         return ()

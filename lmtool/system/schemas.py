@@ -126,18 +126,18 @@ def require_kind(value: Any, kind: Any, place: str = "it") -> None:
         for number, item in enumerate(value):
             require_kind(item, kind[0], f"{place}[{number}]")
     elif isinstance(kind, dict) and isinstance(value, dict):
-        for name, of_entry in kind.items():
+        for name, entry_kind in kind.items():
             for key in list(value) if name is str else [name.removesuffix("?")]:
                 if key in value:
-                    require_kind(value[key], of_entry, key if place == "it" else f"{place}.{key}")
+                    require_kind(value[key], entry_kind, key if place == "it" else f"{place}.{key}")
                 elif not name.endswith("?"):
                     raise ValueError(f"{key!r} is missing" if place == "it" else f"{place} has no {key}")
     elif not any(_is(value, one) for one in (kind if type(kind) is tuple else (kind,))):
-        named = " or ".join(map(_named, kind)) if type(kind) is tuple else _named(kind)
+        named = " or ".join(map(_name, kind)) if type(kind) is tuple else _name(kind)
         raise ValueError(f"{place} must be {named}; got {reprlib.repr(value)}")
 
 
-def _named(kind: Any) -> str:
+def _name(kind: Any) -> str:
     names = {list: "a list", dict: "an object", Range: "a number from {0[0]:.3g} to {0[1]:.3g}"}
     return _NAMES[kind] if isinstance(kind, type) else names.get(type(kind), "{0!r}").format(kind)
 

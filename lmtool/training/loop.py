@@ -245,7 +245,9 @@ class _Training:
         parts |= {f"carried.{rank}": state for rank, state in enumerate(carried)}
         parts |= {f"random.{rank}": states for rank, states in enumerate(random)}
         parts["average"] = self.average.means
-        tensors = {f"{part}.{name}": tensor for part, of_it in parts.items() for name, tensor in of_it.items()}
+        tensors = {
+            f"{part}.{name}": tensor for part, part_tensors in parts.items() for name, tensor in part_tensors.items()
+        }
         values = {
             "about": self.plan.about,
             "processes": self.processes.size,

@@ -24,7 +24,7 @@ MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
 DIVERGED = 1.0  # nats above the lowest loss at which the test ends
 # Entries of a parameter's state that are scalar, per row, and complete; others have the parameter's shape.
-SINGLE, OF_ROWS, WHOLE = {"step", "now", "eta", "mu"}, {"steps", "last_used"}, {"steps", "last_used", "now"}
+SINGLE, ROW_STATES, WHOLE = {"step", "now", "eta", "mu"}, {"steps", "last_used"}, {"steps", "last_used", "now"}
 
 
 def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes | None = None) -> bool:
@@ -109,8 +109,8 @@ def optimizer_state_dict(optimizers: list[torch.optim.Optimizer]) -> dict[str, T
     return {
         f"{place}.{number}.{name}": value
         for place, optimizer in enumerate(optimizers)
-        for number, of_parameter in optimizer.state_dict()["state"].items()
-        for name, value in of_parameter.items()
+        for number, parameter_state in optimizer.state_dict()["state"].items()
+        for name, value in parameter_state.items()
     }
 
 
@@ -123,7 +123,7 @@ def load_optimizer_state_dict(optimizers: list[torch.optim.Optimizer], tensors: 
             of, number, key = name.split(".", 2)
             if int(of) == place:
                 shape = parameters[int(number)].shape
-                size = 1 if key in SINGLE else shape[0] if key in OF_ROWS else shape.numel()
+                size = 1 if key in SINGLE else shape[0] if key in ROW_STATES else shape.numel()
                 fits = value.numel() == size or (key == "momentum" and not value.numel())  # empty before the first step
                 whole = not value.is_floating_point()
                 if not fits or whole != (key in WHOLE) or not value.isfinite().all():

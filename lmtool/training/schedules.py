@@ -138,8 +138,8 @@ class StepsSchedule(ScheduleConfig):
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)
         rule = "ascending: shares of the budget below 1, such as 0.5,0.75, or numbers of steps, such as 10000,20000"
-        of_one_kind = self.milestones[-1] < 1 or all(m >= 1 and m % 1 == 0 for m in self.milestones)
-        right = of_one_kind and self.milestones == sorted(set(self.milestones))
+        same_kind = self.milestones[-1] < 1 or all(m >= 1 and m % 1 == 0 for m in self.milestones)
+        right = same_kind and self.milestones == sorted(set(self.milestones))
         require(right, "schedule.milestones", self.milestones, rule)
         if self.milestones[-1] >= 1:
             self.milestones = [int(m) for m in self.milestones]

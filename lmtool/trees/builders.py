@@ -213,6 +213,6 @@ def classes_tree(counts: IntArray, number: int | None) -> Tree:
     class_of = class_of_words(counts[order], number)
     ends = np.searchsorted(class_of, np.arange(1, class_of[-1] + 1))
     members = np.split(order, ends)
-    of_size = {size: balanced_tree(np.arange(size)) for size in {len(group) for group in members}}
+    tree_by_size = {size: balanced_tree(np.arange(size)) for size in {len(group) for group in members}}
     top = huffman_tree(np.bincount(class_of, weights=counts[order]).astype(np.int64))
-    return graft(top, [of_size[len(group)] for group in members], members)
+    return graft(top, [tree_by_size[len(group)] for group in members], members)

@@ -107,7 +107,7 @@ def test_a_cell_that_is_run_twice(corpus: lmtool.Corpus, tmp_path: Path, monkeyp
     with pytest.raises(lmtool.UserError, match="converted was mixed, converted or distilled, not trained"):
         lmtool.train(bigram, corpus, out="converted", resume=True)
     other = lmtool.Corpus.from_texts(["a b"] * 9, ["b a"], store_dir="stores")
-    with pytest.raises(lmtool.UserError, match="another store"):
+    with pytest.raises(lmtool.UserError, match="a different store"):
         lmtool.train(bigram, other, out="bigram", resume=True)
     assert lmtool.train({"kind": "ngram", "order": 3}, corpus, out="bigram", overwrite=True).ngrams != first.ngrams
     for _ in range(2):

@@ -130,7 +130,7 @@ def test_an_arpa_file_with_other_words(lmtool: Run, tmp_path: Path) -> None:
     lmtool("eval", "run=imported", "hydra.run.dir=scored")
     assert (result("scored")["tokens"], result("scored")["oov"]) == (4, 1)
     said = lmtool("convert", "arpa=own.arpa", "data=toy", code=2)
-    assert "own.arpa has other words than data=toy" in said and "data=text" in said
+    assert "own.arpa has words that differ from those of data=toy" in said and "data=text" in said
 
 
 QUESTIONS = "Q a b c\nC b _1_\nQ c a b\nC a b _2_\n"

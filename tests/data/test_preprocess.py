@@ -156,7 +156,9 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
     (folder / "q.txt").write_text("Q a b\nC b b\n")
     data = text(vocabulary=replace(RULES, file="words.txt"), cloze_valid="q.txt", test="none.txt")
     data.downloads = {"test": DownloadConfig("http://127.0.0.1:1/none", "0" * 64)}
-    vocabulary, _, _ = select(list(RESERVED), np.array([3, 0, 0]), data.vocabulary, given=["a", "b"], sentences=True)
+    vocabulary, _, _ = select(
+        list(RESERVED), np.array([3, 0, 0]), data.vocabulary, word_list=["a", "b"], sentences=True
+    )
     calls = 0
 
     def counted() -> ExternalCounts:

@@ -15,7 +15,7 @@ from lmtool.config.data import Normalize, SegmenterConfig, Spaces
 from lmtool.config.options import folder_in_use, kinds
 from lmtool.config.settings import build_named_option
 from lmtool.data.corpus import Corpus
-from lmtool.data.segmenters import OF_ICU, lacks_spaces
+from lmtool.data.segmenters import ICU_SCRIPTS, lacks_spaces
 from lmtool.data.text_rules import TextRules
 from tests.conftest import ROOT, Run
 from tests.languages import LANGUAGES
@@ -141,12 +141,12 @@ def test_the_words_of_a_store_are_those_of_icu(language: str, lmtool: Run) -> No
         word
         for line in LANGUAGES[language]
         for chunk in line.replace("\u200b", " ").split()
-        for word in (icu_words(chunk) if OF_ICU.search(chunk) else [chunk])
+        for word in (icu_words(chunk) if ICU_SCRIPTS.search(chunk) else [chunk])
     ]
     # On whole lines, ICU finds the same words; it cuts marks from those without a letter of these scripts, too.
     whole = [word for line in LANGUAGES[language] for word in icu_words(line)]
-    assert "".join(words) == "".join(whole) and {word for word in words if OF_ICU.search(word)} == {
-        word for word in whole if OF_ICU.search(word)
+    assert "".join(words) == "".join(whole) and {word for word in words if ICU_SCRIPTS.search(word)} == {
+        word for word in whole if ICU_SCRIPTS.search(word)
     }
 
 

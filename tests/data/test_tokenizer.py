@@ -132,7 +132,7 @@ def test_selection(changes, given_list, words, counts, unknown) -> None:
     rules = VocabularyConfig(
         **({"file": None, "size": None, "min_count": 1, "lowercase": False, "unit": Unit.word} | changes)
     )
-    vocabulary, remap, oov = select(TYPES, COUNTS, rules, given=given_list, sentences=True)
+    vocabulary, remap, oov = select(TYPES, COUNTS, rules, word_list=given_list, sentences=True)
     assert list(vocabulary.words) == words and vocabulary.counts.tolist() == counts
     assert [TYPES[k] for k in np.flatnonzero(oov)] == unknown
     for k, word in enumerate(TYPES):
@@ -141,7 +141,7 @@ def test_selection(changes, given_list, words, counts, unknown) -> None:
 
 
 def test_without_sentences_there_is_no_end() -> None:
-    vocabulary, _, _ = select(TYPES, COUNTS, RULES, given=None, sentences=False)
+    vocabulary, _, _ = select(TYPES, COUNTS, RULES, word_list=None, sentences=False)
     assert vocabulary.eos is None and "</s>" not in vocabulary.words
 
 

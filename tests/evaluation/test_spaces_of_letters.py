@@ -88,4 +88,4 @@ def test_surprisal_and_score_agree(lmtool: Run) -> None:
     assert "was trained on" not in said
     Path("bare.txt").write_text("ab a\nb  ba\n")
     said = lmtool("surprisal", "run=run", "text=bare.txt")
-    assert "2 of 2 sentences begin with white space, or without, as few lines do that run was trained on" in said
+    assert "2 of 2 sentences begin as few training lines of run do (with or without leading white space)" in said

@@ -157,7 +157,7 @@ def test_revised_counts_by_hand() -> None:
     above = counts.count[1]
     for left_out, expected in (((a, c), 4), ((b, c), 3), (None, 3)):
         kept = np.array([gram != left_out for gram in grams])
-        found = adjusted_counts(counts, 1, Counting.continuations, Storage(), above=above, kept=kept)[:]
+        found = adjusted_counts(counts, 1, Counting.continuations, Storage(), above=above, mask=kept)[:]
         assert found[c] == expected and found[vocabulary.bos] == 0
         if left_out is None:
             plain = adjusted_counts(counts, 1, Counting.continuations, Storage())[:]

@@ -63,7 +63,7 @@ class FactoredGradients:
 
 @dataclass(frozen=True, slots=True)
 class RowGradients:
-    """Gradients of U and b, `[R, D]` and `[R]`, in the rows that a batch uses, `[R]`; weight decay is of these rows.
+    """Gradients of U and b, `[R, D]` and `[R]`, in the rows that a batch uses, `[R]`; only these rows decay.
 
     loss: the mean over the batch. grad_h: `[B, D]`.
     """

@@ -101,12 +101,12 @@ def whole_paths(layer: HierarchicalSoftmax, h: Tensor, y: Tensor) -> Tensor:
     "(NVIDIA H200, 2026-11-26)",
 )
 def whole_classes(layer: ClassSoftmax, h: Tensor, y: Tensor) -> Tensor:
-    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words, -inf for those of other classes."""
+    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words; words of other classes have -inf."""
     classes = layer.classes[y]
     scores = F.linear(h, layer.vectors, layer.bias)  # [B, O]
     in_class = scores.masked_fill(layer.classes != classes[:, None], -torch.inf).logsumexp(1)
-    of_word = scores.gather(1, y[:, None])[:, 0] - in_class
-    return F.cross_entropy(F.linear(h, layer.class_vectors, layer.class_bias), classes) - of_word.mean()
+    word_log_prob = scores.gather(1, y[:, None])[:, 0] - in_class
+    return F.cross_entropy(F.linear(h, layer.class_vectors, layer.class_bias), classes) - word_log_prob.mean()
 
 
 @form(

@@ -77,7 +77,7 @@ def copy_row(source: Array, target: Array) -> None:
 class Groups:
     """The places of equal rows, side by side.
 
-    unique: `[U]`, the different rows, ascending. order: `[P]`, the places of all rows; those of unique[u] are
+    unique: `[U]`, the different rows, ascending. order: `[P]`, the places of all rows; the places of unique[u] are
     order[starts[u]] to before order[starts[u + 1]].
     """
 

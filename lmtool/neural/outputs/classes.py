@@ -94,21 +94,23 @@ class ClassSoftmax(RowScores, OutputLayer):
         """Compute -log p(class|h) - log p(y|class, h) in nats for h `[B, D]` and targets `[B]`."""
         classes = self.classes[y]
         in_class, first = self.log_probs_in_class(h, classes)
-        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes, reduction=reduction)
-        of_word = in_class[first + self.place[y]]  # [B]
-        return of_class - (of_word if reduction == "none" else of_word.mean())
+        class_loss = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes, reduction=reduction)
+        word_log_prob = in_class[first + self.place[y]]  # [B]
+        return class_loss - (word_log_prob if reduction == "none" else word_log_prob.mean())
 
     def log_probs(self, h: Tensor) -> Tensor:
-        of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1)  # [B, C]
+        class_log_probs = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1)  # [B, C]
         scores = F.linear(h, self.vectors, self.bias).double()  # [B, O]
-        in_class = log_sum_exp_by_group(scores, self.classes, of_class.shape[1])  # [B, C]
-        return scores + (of_class - in_class)[:, self.classes]
+        in_class = log_sum_exp_by_group(scores, self.classes, class_log_probs.shape[1])  # [B, C]
+        return scores + (class_log_probs - in_class)[:, self.classes]
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute log p of words `[B, K]` in float64, `[B, K]`; for K = 1 only from the words of the same class."""
         if y.shape[1] != 1:
             return super().log_probs_of(h, y)
         classes = self.classes[y[:, 0]]
-        of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1).gather(1, classes[:, None])
+        class_log_probs = (
+            F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1).gather(1, classes[:, None])
+        )
         in_class, first = self.log_probs_in_class(h, classes)
-        return of_class + in_class[first + self.place[y[:, 0]]].double()[:, None]
+        return class_log_probs + in_class[first + self.place[y[:, 0]]].double()[:, None]

@@ -125,7 +125,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
     which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
     if smoother.combination is Combination.interpolated:
         weights = ((k, log_backoff[trie.span(k - 1)]) for k in range(2, trie.order + 1))
-        orders = ", ".join(str(k) for k, of_order in weights if np.isneginf(of_order).any())
+        orders = ", ".join(str(k) for k, order_weight in weights if np.isneginf(order_weight).any())
         which += [f"words not seen after a context (order {orders})"] if orders else []
     return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
 
@@ -133,7 +133,7 @@ def _zero_notes(smoother: Smoother, trie: Trie, unigrams: Array, log_backoff: Ar
 def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> BackoffTable:
     """Estimate a model of n-grams with the smoother's minimum counts, and their contexts. closed: without `<unk>`."""
     trie, mask, adjusted = counts.trie, np.ones(sum(counts.trie.sizes), dtype=bool), list[Packed]()
-    for k, own in enumerate(smoother.of_orders, start=1):
+    for k, own in enumerate(smoother.smoothers, start=1):
         a = adjusted_counts(counts, k, own.counting, Storage())[:]
         unknown = np.zeros((len(a), k), dtype=bool)
         if closed and counts.count[0][np.array([counts.unk])][0]:
@@ -153,7 +153,7 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
 
 
 def _mark(counts: Counts, k: int, cutoff: int, word_mask: Array | None, mask: Array, storage: Storage) -> None:
-    """Fill in the mask of order k, given that of k-1: n-grams above the cut-off that have only listed words."""
+    """Fill in the mask of order k from the mask of order k-1: n-grams above the cut-off with only listed words."""
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
         mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True

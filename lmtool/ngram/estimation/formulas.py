@@ -26,11 +26,11 @@ def adjusted_counts(
     storage: Storage,
     *,
     above: Packed | None = None,
-    kept: Array | None = None,
+    mask: Array | None = None,
 ) -> Packed:
     """Return a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted.
 
-    above, kept: a of order k+1 and bool, of its n-grams, if some of them are left out and continuations are counted:
+    above, mask: a of order k+1 and bool, of its n-grams, if some of them are left out and continuations are counted:
 
         a(w) = sum over v of { 1 if vw is kept, else a(vw) }           (Siivola, Hirsimaki & Virpioja 2007, sec. III)
 
@@ -50,7 +50,7 @@ def adjusted_counts(
         # Each thread counts the suffixes among its own nodes, so that no two threads write to one count. The plain form
         # is np.bincount of the suffixes.
         packed = (suffix.bits, suffix.width), (above.bits, above.width)
-        run((_count_suffixes, *packed, kept, first, last, own, a) for own in cut_evenly(start))
+        run((_count_suffixes, *packed, mask, first, last, own, a) for own in cut_evenly(start))
     for first, last in storage.pieces(raw.length - start):
         a[start + first : start + last] = raw[start + first : start + last]
     if k == 1:
@@ -98,26 +98,26 @@ def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> Non
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_suffixes(suffix: Any, above: Any, kept: Any, first: int, last: int, own: Any, a: Any) -> None:
+def _count_suffixes(suffix: Any, above: Any, mask: Any, first: int, last: int, own: Any, a: Any) -> None:
     (bits, width), (above_bits, above_width), (low, high) = suffix, above, own
     for i in range(first, last):
         node = read(bits, width, i)
         if low <= node < high:
-            if kept is None:
+            if mask is None:
                 a[node] += 1
             else:
-                a[node] += 1 if kept[i] else read(above_bits, above_width, i)
+                a[node] += 1 if mask[i] else read(above_bits, above_width, i)
 
 
 def estimate_contexts(
-    smoother: Smoother, k: int, a: Array, begins: IntArray, lower: FloatArray, kept: Array | None, predicted: int
+    smoother: Smoother, k: int, a: Array, begins: IntArray, lower: FloatArray, mask: Array | None, predicted: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
 
     a: adjusted counts `[N]`; those of context c are at begins[c] to before begins[c + 1], by ascending words;
     begins: `[C + 1]`.
     lower: p(w|h') `[N]`.
-    kept: bool `[N]`, False for n-grams that are left out, whose mass goes to the shorter context; None keeps all.
+    mask: bool `[N]`, False for n-grams that are left out, whose mass goes to the shorter context; None keeps all.
     predicted: the number of words that can be predicted.
     """
     context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # context of each n-gram
@@ -127,8 +127,8 @@ def estimate_contexts(
         denominator = smoother.denominator(k, h)
         share = smoother.numerator(k, a) / denominator[context]
         weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), weight_of_unfollowed)
-    if kept is not None:
-        leave_out(share, weight, context, kept)
+    if mask is not None:
+        leave_out(share, weight, context, mask)
     if smoother.combination is Combination.interpolated:
         p = share + weight[context] * lower
     elif smoother.combination is Combination.scores:
@@ -144,9 +144,9 @@ def estimate_contexts(
     return p, weight
 
 
-def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Array) -> None:
-    """Move the shares `[N]` of n-grams that are not kept, `[N]`, to the weights `[C]` of the shorter contexts `[N]`."""
-    dropped = ~kept
+def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, mask: Array) -> None:
+    """Move the shares `[N]` of n-grams outside the mask, `[N]`, to the weights `[C]` of the shorter contexts `[N]`."""
+    dropped = ~mask
     weight += np.bincount(context[dropped], share[dropped], len(weight))
     share[dropped] = 0.0
 
@@ -194,18 +194,18 @@ def backoff_weights(
     return np.where(all_seen, 0.0, weight), np.where(all_seen, 1.0 / np.maximum(1.0 - left, 1e-300), 1.0)
 
 
-def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, kept: Array) -> tuple[FloatArray, float]:
+def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, mask: Array) -> tuple[FloatArray, float]:
     """Return p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`, and p of each type outside the vocabulary.
 
     A smoother that backs off gives the remaining mass to the words whose share is 0, or to all if there are none. If
     there are unseen words and no mass remains, the denominator is increased as after any other context.
-    kept: bool `[V]`, False for words that are left out: their p is 0, and the uniform distribution gets their mass.
+    mask: bool `[V]`, False for words that are left out: their p is 0, and the uniform distribution gets their mass.
     """
     h = contexts_of(a, np.array([0, len(a)]))
     denominator = smoother.denominator(1, h)
     share: FloatArray = smoother.numerator(1, a) / denominator
-    predicted = kept & (np.arange(len(a)) != counts.bos)
-    left_out, share = float(share[~kept].sum()), np.where(kept, share, 0.0)
+    predicted = mask & (np.arange(len(a)) != counts.bos)
+    left_out, share = float(share[~mask].sum()), np.where(mask, share, 0.0)
     unknown = num_unseen_types(counts, smoother)
     types = predicted.sum() + unknown
     if smoother.combination is Combination.interpolated:

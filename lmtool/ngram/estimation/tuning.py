@@ -131,11 +131,11 @@ def _observe(
     sums = np.ones((4, len(context)))
     sums[:, context >= 0] = _context_sums(counts, k, a, distinct)[:, place]
     found = a[ngram[ngram >= 0]]
-    of_tokens = np.zeros((len(ngram), *found.shape[1:]), dtype=found.dtype)
-    of_tokens[ngram >= 0] = found
+    token_counts = np.zeros((len(ngram), *found.shape[1:]), dtype=found.dtype)
+    token_counts[ngram >= 0] = found
     seen = (context >= 0) & (sums[0] > 0)
     sums[0, ~seen] = 1.0  # no division by zero if the shorter context decides
-    return of_tokens, sums, seen
+    return token_counts, sums, seen
 
 
 def _context_sums(counts: Counts, k: int, a: Observations, contexts: IntArray) -> FloatArray:

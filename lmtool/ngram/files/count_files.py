@@ -97,9 +97,9 @@ def _files(path: str, k: int | None) -> list[str]:
 
 
 def counted_train(
-    files: CountFiles, limits: VocabularyConfig | None, rules: TextRules, given: list[str] | None
+    files: CountFiles, limits: VocabularyConfig | None, rules: TextRules, word_list: list[str] | None
 ) -> ExternalCounts:
-    """Return the vocabulary of the counted text. given: its words in order, or None to choose them by counts."""
+    """Return the vocabulary of the counted text. word_list: its words in order, or None to choose them by counts."""
     types: dict[str, int] = {}
     unigrams = files.unigrams()
     for word, count in zip(_types(list(unigrams), rules), unigrams.values(), strict=True):
@@ -109,7 +109,7 @@ def counted_train(
     names = [*RESERVED, *(word for word in types if word not in RESERVED)]
     counts = np.array([0, 0, 0, *(types[word] for word in names[len(RESERVED) :])], dtype=np.int64)
     counts[EOS_ID], counts[UNK_ID] = types[EOS], types.get(UNK, 0)
-    vocabulary, _, oov = select(names, counts, limits, given=given, sentences=True)
+    vocabulary, _, oov = select(names, counts, limits, word_list=word_list, sentences=True)
     firsts: dict[str, int] = {}
     for place, word in enumerate(types):
         if word not in (BOS, EOS) and types[word]:

@@ -78,15 +78,15 @@ class WordClasses:
         try:
             rows = [line.split("\t") for line in path.read_bytes().decode().split("\n")[:-1]]
             class_of_word = {_unescape(word): (_unescape(name), math.log(float(p))) for name, p, word in rows}
-            of_words = [class_of_word[word] for word in vocabulary.words]
+            rows_of_words = [class_of_word[word] for word in vocabulary.words]
         except FileNotFoundError:
             raise UserError(f"the classes {path} are missing: {remedy}") from None
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{path} is damaged, or of other words ({error}): {remedy}") from error
         names = list(dict.fromkeys(_unescape(row[0]) for row in rows))
         number = {name: c for c, name in enumerate(names)}
-        found = cls.of([number[name] for name, _ in of_words], names, vocabulary)
-        if not np.allclose(found.log_within, [log_p for _, log_p in of_words]):
+        found = cls.of([number[name] for name, _ in rows_of_words], names, vocabulary)
+        if not np.allclose(found.log_within, [log_p for _, log_p in rows_of_words]):
             raise UserError(f"{path} was edited: its probabilities are not those of train; {remedy}")
         return found
 
@@ -119,12 +119,12 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
         while name in names:
             name += " alone"
         name_of[word] = name
-    of_words = [name_of[word] for word in vocabulary.words]
-    number_of = {name: c for c, name in enumerate(dict.fromkeys(of_words))}
+    names_of_words = [name_of[word] for word in vocabulary.words]
+    number_of = {name: c for c, name in enumerate(dict.fromkeys(names_of_words))}
     for i in (vocabulary.bos, vocabulary.eos):
-        if i is not None and of_words.count(of_words[i]) > 1:
+        if i is not None and names_of_words.count(names_of_words[i]) > 1:
             raise UserError(f"{key}={path}: {vocabulary.words[i]} must be alone in its class: remove it from the file")
-    found = WordClasses.of([number_of[name] for name in of_words], list(number_of), vocabulary)
+    found = WordClasses.of([number_of[name] for name in names_of_words], list(number_of), vocabulary)
     about = [f"{len(found.classes):,} classes, of which {len(alone):,} are words that {path} does not have"]
     if unknown:
         about.append(f"{unknown:,} words of {path} are not in the vocabulary")
@@ -176,20 +176,20 @@ def learned_classes(
     else:
         class_of[order] = np.minimum(np.arange(len(order)), classes - 1)
     closed = np.arange(classes + len(names)) >= classes
-    classing = exchange(pairs, class_of, len(closed), order, closed, passes)
-    bits = classing.information / math.log(2)
-    about = [f"{classes:,} classes, {classing.passes} passes of exchange: average mutual information {bits:.4f} bits"]
+    result = exchange(pairs, class_of, len(closed), order, closed, passes)
+    bits = result.information / math.log(2)
+    about = [f"{classes:,} classes, {result.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:
         about.append(
             f"model.classes={number}: only {classes:,} words can be put into classes; each word is a separate class"
         )
-    of_words = np.append(classing.class_of, len(closed))  # and of <s>
-    return WordClasses.of(of_words, _names(classing.class_of, counts, classes, names), vocabulary), about
+    classes_of_words = np.append(result.class_of, len(closed))  # and of <s>
+    return WordClasses.of(classes_of_words, _names(result.class_of, counts, classes, names), vocabulary), about
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:
     """Return c1, c2, ... for the first `classes`, most frequent first, then the other names, and `<s>`."""
-    of_classes = np.bincount(class_of, counts, classes)[:classes]
+    class_counts = np.bincount(class_of, counts, classes)[:classes]
     rank = np.empty(classes, dtype=np.int64)
-    rank[np.argsort(-of_classes, kind="stable")] = np.arange(classes)
+    rank[np.argsort(-class_counts, kind="stable")] = np.arange(classes)
     return [*(f"c{r + 1}" for r in rank.tolist()), *others, "<s>"]

@@ -82,7 +82,7 @@ class _Pruning:
         self.gains = {order.k: self._gains(order) for order in fixed}
 
     def select(self, threshold: float) -> Selection:
-        """Return the n-grams with at least this gain, in nats per token of new text, and the contexts of these."""
+        """Return the n-grams with at least this gain, in nats per token of new text, and their contexts."""
         mask = self.storage.empty(sum(self.trie.sizes), np.bool_)
         mask[: self.trie.first(2)] = True
         adjusted = [self.unigrams, *(order.a for order in self.orders)]
@@ -91,7 +91,7 @@ class _Pruning:
             nodes, longer = (self.trie.span(m) for m in (k, min(k + 1, n)))
             if k < n and revised:
                 counting, kept = self.smoother.counting, mask[longer]
-                adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], kept=kept)
+                adjusted[k - 1] = adjusted_counts(self.counts, k, counting, self.storage, above=adjusted[k], mask=kept)
             if k > 1:
                 gains = self.gains.get(k)
                 if gains is None:

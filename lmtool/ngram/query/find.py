@@ -45,7 +45,7 @@ class Hash(NamedTuple):
     order: int
 
 
-class CompiledTable(NamedTuple):
+class Table(NamedTuple):
     """A back-off table in the form for compiled loops; see BackoffTable.
 
     unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob, log_backoff: float32 arrays or Codes,
@@ -63,12 +63,12 @@ class CompiledTable(NamedTuple):
     ngrams: Hash
 
 
-def compiled_table(table: BackoffTable) -> CompiledTable:
+def compiled_table(table: BackoffTable) -> Table:
     """Return a table in the form for compiled loops, without a hash table."""
     unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
     unigrams[table.bos] = table.unseen
     log_prob, log_backoff = table.log_prob, table.log_backoff
-    return CompiledTable(
+    return Table(
         order=table.order,
         bos=table.bos,
         missing=table.missing,
@@ -92,7 +92,7 @@ class Lookup:
         self._paying_tokens = sum(table.sizes[1:2]) // NGRAMS_PER_WORD
         self._paying_words = sum(table.sizes) // NGRAMS_PER_WORD
 
-    def for_text(self, tokens: int) -> CompiledTable:
+    def for_text(self, tokens: int) -> Table:
         """Return the table for scoring this number of additional tokens of text."""
         self._tokens += tokens
         if self._tokens > sum(self.table.sizes) and self.table.quantized_bits is None:
@@ -101,7 +101,7 @@ class Lookup:
             self._build(2)
         return self.compiled
 
-    def for_states(self, words: int) -> CompiledTable:
+    def for_states(self, words: int) -> Table:
         """Return the table for advancing states by this number of additional words."""
         before, self._words = self._words, self._words + words
         if before <= self._paying_words < self._words and self.table.quantized_bits is None:
@@ -128,7 +128,7 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
     cells = np.zeros((slots // SLOTS_PER_BUCKET + 2) * CELLS_PER_LINE, dtype=np.uint64)
     entries = cells[-cells.ctypes.data % 64 // 8 :][: len(cells) - CELLS_PER_LINE].reshape(-1, CELLS_PER_LINE)
     begins, extends = trie.begins(1, 0, table.vocabulary_size), np.zeros(0, dtype=np.bool_)
-    of_words = (np.diff(begins) > 0) | (table.log_backoff[: table.vocabulary_size] != 0)
+    extensible = (np.diff(begins) > 0) | (table.log_backoff[: table.vocabulary_size] != 0)
     for k in range(2, order + 1):
         first, last = trie.first(k), trie.first(k + 1)
         extends, after = np.zeros(last - first, dtype=np.bool_), begins
@@ -139,7 +139,7 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
         words = trie.nodes.words, word_width, first - table.vocabulary_size
         _fill(entries, begins, trie.first(k - 1), first, words, bits, extends)
         begins = after
-    return Hash(entries, of_words.astype(np.uint8), order)
+    return Hash(entries, extensible.astype(np.uint8), order)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -19,14 +19,14 @@ from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
 from lmtool.data.vocabulary import SpecialTokens
-from lmtool.ngram.query.find import CompiledTable, Lookup
+from lmtool.ngram.query.find import Lookup, Table
 from lmtool.ngram.query.scoring import first_state, is_state, prefetch_ngrams, score_word, shorten
 from lmtool.ngram.tables.packed import without_owners
 from lmtool.system.arrays import LN10
 
 CompiledScore = Callable[[bytearray, str, bytearray], float]
-MEMORY = 2048  # bytes, more than a CompiledTable takes
-# Numbers beside a CompiledTable in memory: words scored so far, the addresses of the class of states, of str and of the
+MEMORY = 2048  # bytes, more than a Table takes
+# Numbers beside a Table in memory: words scored so far, the addresses of the class of states, of str and of the
 # dictionary of words, the id of other words (-1: they are not scored), and the number of the SingleStates.
 COUNT, STATE, STR, IDS, UNK, OWNER = range(6)
 _typeof: Any = numba.typeof
@@ -83,7 +83,7 @@ class SingleStates:
         self.use_hash()
         return self._first[sentence_start]
 
-    def _write(self, table: CompiledTable) -> None:
+    def _write(self, table: Table) -> None:
         _write_table(table, self._numbers, self._memory)
         self._written = table  # keeps its arrays alive; those of the previous table can be freed now
 

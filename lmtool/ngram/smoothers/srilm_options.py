@@ -22,23 +22,23 @@ class PerOrder(Smoother):
 
     combination = Combination.seen_interpolated
 
-    def __init__(self, of_orders: list[Smoother], interpolated: list[bool], min_counts: list[int]) -> None:
-        Smoother.__init__(self, len(of_orders))
-        self.of_orders, self.interpolated, self.min_counts = of_orders, interpolated, min_counts
-        for smoother in of_orders:
+    def __init__(self, smoothers: list[Smoother], interpolated: list[bool], min_counts: list[int]) -> None:
+        Smoother.__init__(self, len(smoothers))
+        self.smoothers, self.interpolated, self.min_counts = smoothers, interpolated, min_counts
+        for smoother in smoothers:
             smoother.notes = smoother.notes_on_values = self.notes
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        self.of_orders[k - 1].fit(k, n, n_kenlm)
+        self.smoothers[k - 1].fit(k, n, n_kenlm)
 
     def numerator(self, k: int, a: Any) -> Any:
-        return self.of_orders[k - 1].numerator(k, a) * (a >= self.min_counts[k - 1])
+        return self.smoothers[k - 1].numerator(k, a) * (a >= self.min_counts[k - 1])
 
     def denominator(self, k: int, h: Contexts) -> Any:
-        return self.of_orders[k - 1].denominator(k, h)
+        return self.smoothers[k - 1].denominator(k, h)
 
     def weight(self, k: int, h: Contexts) -> Any:
-        return self.of_orders[k - 1].weight(k, h) * self.interpolated[k - 1]
+        return self.smoothers[k - 1].weight(k, h) * self.interpolated[k - 1]
 
 
 def srilm_smoother(given: dict[str, Any], order: int, types: int) -> PerOrder:

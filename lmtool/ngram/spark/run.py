@@ -102,9 +102,9 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
 
 
 def count_train(
-    data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None, faults: Faults
+    data: DataConfig, place: Place, spark: SparkSession, stages: Stages, word_list: list[str] | None, faults: Faults
 ) -> ExternalCounts:
-    """Return the vocabulary of train, counted by Spark. given: its words, or None. faults: gets those found."""
+    """Return the vocabulary of train, counted by Spark. word_list: its words, or None. faults: gets those found."""
     from pyspark.sql import functions
 
     def make() -> DataFrame:
@@ -126,7 +126,7 @@ def count_train(
         open_words = words.where(~words["word"].isin(*RESERVED))
         if "</s>" not in marks:
             raise UserError("the train split has no tokens: choose a data set with text in train")
-        chosen = _chosen(open_words, data.vocabulary, given, spark)
+        chosen = _chosen(open_words, data.vocabulary, word_list, spark)
         word_rows = chosen.select("word", "count", "first").collect()
         left = open_words.join(functions.broadcast(chosen.select("word")), "word", "left_anti")
         oov = left.agg(functions.sum("count").alias("count"), functions.min("first").alias("first")).collect()[0]
@@ -137,7 +137,7 @@ def count_train(
     counts[UNK_ID] = sum(row["count"] for row in unknown)
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     types_here = [*RESERVED, *(row["word"] for row in word_rows)]
-    vocabulary, _, _ = select(types_here, counts, data.vocabulary, given=given, sentences=True)
+    vocabulary, _, _ = select(types_here, counts, data.vocabulary, word_list=word_list, sentences=True)
     firsts: dict[str, Any] = {row["word"]: row["first"] for row in word_rows}
     if unknown:
         firsts["<unk>"] = min(row["first"] for row in unknown)
@@ -145,12 +145,12 @@ def count_train(
     return ExternalCounts(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
 
 
-def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:
+def _chosen(types: DataFrame, rules: VocabularyConfig, word_list: list[str] | None, spark: SparkSession) -> DataFrame:
     """Return the types that become words: the types of a list, or the most frequent types."""
     from pyspark.sql import functions
 
-    if given is not None:
-        listed = spark.createDataFrame([(word,) for word in given], "word string")
+    if word_list is not None:
+        listed = spark.createDataFrame([(word,) for word in word_list], "word string")
         return types.join(functions.broadcast(listed), "word", "left_semi")
     chosen = types.where(types["count"] >= rules.min_count)
     if rules.size is None:
