@@ -259,7 +259,11 @@ class Model:
             raise ValueError("in_state is a state of another model")
         word = str.__str__(word)  # of a subclass, the text alone
         tokens = self._tokens_of_word(word)
-        if self._text_form.chars and tokens[0] not in self._ids and len(self._text_form.cut(tokens[0])) != 1:
+        if (
+            self._text_form.chars
+            and tokens[0] not in self._ids
+            and len(self._text_form.split_rewritten(tokens[0])) != 1
+        ):
             raise ValueError(f"{word!r} is not one letter: this model is of letters; give them one by one")
         if (
             self._words is not self._ids
@@ -282,13 +286,13 @@ class Model:
 
     def _tokens(self, sentence: str | bytes) -> list[str]:
         text = self._text_form.rules(sentence.decode() if isinstance(sentence, bytes) else sentence)
-        words = self._text_form.cut(text)
+        words = self._text_form.split_rewritten(text)
         return words if self._text_form.subwords is None else [t for word in words for t in self._tokens_of_word(word)]
 
     def _tokens_of_word(self, word: str) -> list[str]:
         if self._text_form.subwords is not None and word not in (BOS, EOS):
-            return self._text_form.tokens([self._text_form.written(word)])
-        return [word if word in self._ids else self._text_form.written(word)]
+            return self._text_form.tokens([self._text_form.rewrite_word(word)])
+        return [word if word in self._ids else self._text_form.rewrite_word(word)]
 
     def __contains__(self, word: str) -> bool:
         tokens = self._tokens_of_word(word) if isinstance(word, str) else []

@@ -223,7 +223,7 @@ class TextModel:
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
         words, log_p = self.model.top(context[None], min(top, self.vocabulary.bos))
         pairs = zip(words[0].tolist(), np.exp(log_p[0]).tolist(), strict=True)
-        return [(self.form.shown(word), p) for word, p in pairs if p > 0]
+        return [(self.form.token_text(word), p) for word, p in pairs if p > 0]
 
     def generate(
         self,
@@ -331,12 +331,12 @@ class TextModel:
         require(by in SIMILARITIES, "by", by, "cosine or dot")
         require(of in VECTORS, "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
-        tokens = self.form.tokens([self.form.written(word)])
+        tokens = self.form.tokens([self.form.rewrite_word(word)])
         if len(tokens) > 1:
             raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
         self.form.require_known(tokens)
         ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, by)
-        return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
+        return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
         """Return the context int64 `[C]` after ids `[words]`: the last C of them, left-padded with `<s>` or `<unk>`."""

@@ -45,7 +45,7 @@ class RescoreResult(Figures):
     """
 
     title = "run {0.run}"
-    measure = "word_error_rate"
+    metric_name = "word_error_rate"
     name_width = 24
 
     run: str = field(metadata=UNSAVED)

@@ -77,7 +77,7 @@ def unknown_words(content: bytes, form: TextForm) -> list[str]:
     if form.subwords is not None:
         return []
     lines = form.rules(content.decode("utf-8", "ignore")).split("\n")
-    return [word for line in lines for word in form.cut(line) if word not in form.vocabulary.ids]
+    return [word for line in lines for word in form.split_rewritten(line) if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:

@@ -63,9 +63,9 @@ class IcuSegmenter(SegmenterConfig):
             self.version = self.version or str(icu.ICU_VERSION)
 
     def cut(self, line: str) -> str:
-        return str(regex.sub(r"\S+", self._cut, line)) if ICU_SCRIPTS.search(line) else line
+        return str(regex.sub(r"\S+", self._cut_match, line)) if ICU_SCRIPTS.search(line) else line
 
-    def _cut(self, found: regex.Match[str]) -> str:
+    def _cut_match(self, found: regex.Match[str]) -> str:
         word: str = found[0]
         if not ICU_SCRIPTS.search(word):
             return word

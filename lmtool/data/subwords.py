@@ -184,12 +184,12 @@ class Subwords:
         if not word:  # it had only characters without width
             return [], "", ""
         one, text = self._tokenizer.encode(self._lead + word, add_special_tokens=False), self._lead + word
-        ids = [text[a:b] if i == self._unknown else i for i, (a, b) in zip(one.ids, one.offsets, strict=True)]
+        ids = [text[a:b] if i == self._unknown_id else i for i, (a, b) in zip(one.ids, one.offsets, strict=True)]
         parts = (i.encode() if isinstance(i, str) else self.contents[self._number[i]] for i in ids)
         return ids, word.replace(SPACE, " "), b"".join(parts).decode(errors="replace")
 
     @cached_property
-    def _unknown(self) -> int | None:
+    def _unknown_id(self) -> int | None:
         """The library's id of the piece for unknown characters; None if the tokenizer has no such piece."""
         model = json.loads(self.json)["model"]
         found: int | None = model["unk_id"] if "unk_id" in model else model["vocab"].get(model.get("unk_token"))

@@ -75,7 +75,7 @@ def write_table(
     elif format_name == ".jsonl":
         write_pieces((_json_lines(_records(part, name), part[1]) for part in rows), name)
     else:
-        header = _joined([[key] for key in (*names, *columns)], format_name).encode("utf-8-sig" if bom else "utf-8")
+        header = _join_cells([[key] for key in (*names, *columns)], format_name).encode("utf-8-sig" if bom else "utf-8")
         lines = (_text_lines(_records(part, name), part[1], names, decimals or {}, format_name) for part in rows)
         write_pieces(chain([header], lines), name)
 
@@ -151,10 +151,10 @@ def _text_lines(
         each = lines.decode().splitlines()
         cells += zip(*(line.split("\t") for line in each), strict=True) if format_name == ".csv" else [each]
     cells += [[_cell(value, format_name) for value in values] for key, values in columns.items() if key not in numbers]
-    return _joined(cells, format_name).encode("utf-8", "backslashreplace")
+    return _join_cells(cells, format_name).encode("utf-8", "backslashreplace")
 
 
-def _joined(cells: Sequence[Iterable[str]], format_name: str | None) -> str:
+def _join_cells(cells: Sequence[Iterable[str]], format_name: str | None) -> str:
     """Return columns of cells as lines."""
     rows = zip(*cells, strict=True)
     if format_name != ".csv":

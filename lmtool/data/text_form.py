@@ -65,13 +65,13 @@ class TextForm:
         rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank, "marks": OOV}
         return tokenizer_by(self.unit, vocabulary=vocabulary, **rules)
 
-    def written(self, word: str) -> str:
+    def rewrite_word(self, word: str) -> str:
         """Return one word, like `words`: rewritten by the rules, and without a tag if tags are dropped."""
         written = self.rules.word_rules(word)
         written = TAG.sub("", written) if self.tags else written
         return MARKS.get(written, written)
 
-    def cut(self, text: str) -> list[str]:
+    def split_rewritten(self, text: str) -> list[str]:
         """Return the words or characters of a text that the rules have rewritten. No other function cuts strings."""
         text = TAG.sub("", text) if self.tags else text
         if self.chars:
@@ -93,7 +93,7 @@ class TextForm:
             if "\n" in text:
                 several = "the run's data has one sentence per line, and this is several"
                 raise UserError(f"{text[:40]!r}: {several}: give one at a time")
-        return [MARKS.get(word, word) for word in self.cut(self.rules(text))]
+        return [MARKS.get(word, word) for word in self.split_rewritten(self.rules(text))]
 
     def words_of(self, sentence: str | Sequence[str]) -> list[str]:
         """Return the words of a sentence that is a string or a list of words."""
@@ -105,9 +105,9 @@ class TextForm:
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if form.words(word) != [form.written(word)]:
+            if form.words(word) != [form.rewrite_word(word)]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
-        return [form.written(word) for word in words]
+        return [form.rewrite_word(word) for word in words]
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
         """Return the ids of words, int64 `[N]`."""
@@ -119,9 +119,9 @@ class TextForm:
         """Return words, each one token, rewritten by the rules, to advance many states at once."""
         known = self.vocabulary.ids
         if self.rules.changes or self.tags:
-            words = [word if word in known else self.written(word) for word in words]
+            words = [word if word in known else self.rewrite_word(word) for word in words]
         for word in words if self.chars or self.subwords is not None else ():
-            if word not in known and (not self.chars or len(self.cut(word)) != 1):
+            if word not in known and (not self.chars or len(self.split_rewritten(word)) != 1):
                 what = "one letter" if self.chars else "a piece"
                 raise UserError(f"{word!r} is not {what} of this model: cut words by form.split, and give each")
         return words
@@ -131,7 +131,7 @@ class TextForm:
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
         more = [f"and {len(unknown) - 3} more"] if len(unknown) > 3 else []
         if unknown:
-            raise UserError("; ".join([*map(self._unknown, unknown[:3]), *more]))
+            raise UserError("; ".join([*map(self._describe_unknown, unknown[:3]), *more]))
 
     def as_split(self, sentences: Iterable[list[str]], *, one_text: bool) -> tuple[Split, list[int]]:
         """Return sentences as text that can be scored, without sentences that have no tokens, and the number of tokens
@@ -158,7 +158,7 @@ class TextForm:
         )
         return text, sizes
 
-    def _unknown(self, word: str) -> str:
+    def _describe_unknown(self, word: str) -> str:
         if word in MARKS.values():
             return f"{word[1:]} is in the text: lmtool adds sentence boundaries itself; remove it"
         if (same := same_in_other_form(word, self.vocabulary)) is not None:
@@ -175,7 +175,7 @@ class TextForm:
         numbers = self.subwords.numbers  # <unk> has no number: it is not in the text
         return self.subwords.text(numbers[token] for token in tokens if token in numbers)
 
-    def shown(self, index: int) -> str:
+    def token_text(self, index: int) -> str:
         """Return a token as text: the word, or the text of the piece, with the space that begins a word."""
         token = self.vocabulary.words[index]
         return token if self.subwords is None else self.subwords.additions.get(token, token)

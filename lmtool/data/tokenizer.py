@@ -207,7 +207,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
+        """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where the ids of each text begin, and N.
 
         name: name of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
         """
@@ -216,7 +216,7 @@ class Tokenizer(ABC):
     def types(self, first: int = 0) -> list[str]:
         """Return the types from provisional id `first` on, in their order."""
 
-    def _written(self, content: bytes) -> bytes:
+    def _rewrite(self, content: bytes) -> bytes:
         written = self.rules.encoded(content)
         if self._grows and written is not content:
             self.changed_words += self.rules.count_changed(content)
@@ -236,7 +236,7 @@ class WordTokenizer(Tokenizer):
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        content, ends = block.rewrite(self._written(block.content))
+        content, ends = block.rewrite(self._rewrite(block.content))
         letters = np.frombuffer(content, dtype=np.uint8)
         pieces = 1 if self._grows else max(1, min(threads(), len(content) // MIN_BYTES_PER_THREAD))
         cuts = np.searchsorted(ends, np.arange(1, pieces) * len(content) // pieces).tolist()
@@ -295,7 +295,7 @@ class CharTokenizer(Tokenizer):
                 self._ids[points] = index
 
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        text = self._written(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
+        text = self._rewrite(block.content.replace(b"\r\n", b"\n")).decode("utf-8", "surrogatepass")
         text = TAG.sub("", text) if self.tags else text
         if self.graphemes and not text.isascii():
             points = self._points(graphemes(text))

@@ -97,7 +97,7 @@ def columns_of_sentences(
     """
     marks = sentences == "punctuation"
     numbered = ((n, k, line) for n, text in enumerate(texts, 1) for k, line in enumerate(text, first))
-    rows = [(n, *row) for n, k, line in numbered for row in _cut(line, k, marks=marks)]
+    rows = [(n, *row) for n, k, line in numbered for row in _cut_line(line, k, marks=marks)]
     names = (ITEM, WORD, SENTENCE) if sentences is None else (ITEM, WORD)
     return {name: [row[k] for row in rows] for k, name in enumerate(names)}, [row[3] for row in rows]
 
@@ -112,7 +112,7 @@ def rows_of_lines(blocks: Iterable[bytes], name: str, sentences: str | None) -> 
             first += len(lines)
 
 
-def _cut(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
+def _cut_line(line: str | Sequence[str], number: int, *, marks: bool) -> Iterator[tuple[str, int, tuple[str, str]]]:
     """Yield the words of a line, its number, and their spaces. marks: whether sentence ends within words cut them."""
     if not isinstance(line, str):
         yield from ((word, number, ("", "")) for word in line)

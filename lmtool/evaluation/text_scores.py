@@ -88,7 +88,7 @@ class TextsScorer:
         """
         for each in models:
             require_no_cache(each.model, each.name)
-        if len({_cut(each.form) for each in models}) > 1:
+        if len({_text_units(each.form) for each in models}) > 1:
             names = " and ".join(each.name for each in models)
             raise UserError(f"{names} do not cut text into the same tokens: take two that do")
         self.dtype = TEXT if len(models) == 1 else TWO
@@ -151,7 +151,7 @@ class TextsScorer:
         return sums(model.score_text(split, progress=progress)[len(before) :], texts.documents)
 
 
-def _cut(form: TextForm) -> tuple[Unit, bool, bool, bool, str | None]:
+def _text_units(form: TextForm) -> tuple[Unit, bool, bool, bool, str | None]:
     """Return the settings that decide where tokens begin and end."""
     tokenizer = None if form.subwords is None else form.subwords.json
     return form.unit, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokenizer

@@ -161,27 +161,27 @@ class RecurrentModel(NeuralModel):
         word = special_tokens.bos if sentence_start else special_tokens.unk
         with torch.no_grad(), self._evaluating():
             _, state = self.recurrent.read(torch.tensor([[word]], device=self.device), self.recurrent.zero_state(1))
-        first: IntArray = self._packed(state)[0]
+        first: IntArray = self._pack(state)[0]
         return first
 
     def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
         """Return log p(word | state) `[N]` of words `[N]` after states `[N, state_size]`, and the states after them."""
         words = self._checked_words("advance: words", words, (len(states),))
         with torch.no_grad(), self._evaluating():
-            before, ids = self._unpacked(states), torch.from_numpy(words).to(self.device)
+            before, ids = self._unpack(states), torch.from_numpy(words).to(self.device)
             log_prob = self._log_prob(self.recurrent.top(before), ids).cpu().numpy()
-            after = self._packed(self.recurrent.read(ids[:, None], before)[1])
+            after = self._pack(self.recurrent.read(ids[:, None], before)[1])
         if special_tokens.eos is not None and not self.across_sentences:
             after[words == special_tokens.eos] = self.begin(special_tokens)
         return log_prob, after
 
-    def _packed(self, state: Tensor) -> IntArray:
+    def _pack(self, state: Tensor) -> IntArray:
         numbers = state.cpu().numpy()
         size = self.state_size * 8 // numbers.itemsize
         padded: IntArray = np.ascontiguousarray(np.pad(numbers, ((0, 0), (0, size - numbers.shape[1])))).view(np.int64)
         return padded
 
-    def _unpacked(self, states: IntArray) -> Tensor:
+    def _unpack(self, states: IntArray) -> Tensor:
         like = self.recurrent.zero_state(0)
         numbers = np.ascontiguousarray(states).view(like.cpu().numpy().dtype)
         return torch.from_numpy(numbers[:, : self.recurrent.state_dim].copy()).to(self.device)

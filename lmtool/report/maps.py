@@ -30,7 +30,7 @@ def word_maps(entries: Sequence[Entry], kind: str, words: int | list[str], seed:
         assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
-            known = {word: vocabulary.ids.get(form.written(word)) for word in words}
+            known = {word: vocabulary.ids.get(form.rewrite_word(word)) for word in words}
             unknown -= {word for word, index in known.items() if index is not None}
             ids = list(dict.fromkeys(index for index in known.values() if index is not None))
         else:  # learned words: not </s>, which is never an input, <s>, or <unk> if it is not in train

@@ -157,11 +157,17 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
     """Return the section of a sweep: its table, and for each split a chart of comparable metrics by setting."""
     section, metric = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
-    finite = [row for row in rows if row.metric in (metric, None) and row.value is not None and row.value < math.inf]
+    finite = [
+        row
+        for row in rows
+        if row.metric_name in (metric, None) and row.metric_value is not None and row.metric_value < math.inf
+    ]
     drawn = [row for row in finite if row.normalized] or finite
     groups: dict[str, list[Job]] = {}
     for row in drawn:
-        groups.setdefault(row.split, []).append(({key: row.settings.get(key, "") for key in keys}, row.value or 0.0))
+        groups.setdefault(row.split, []).append(
+            ({key: row.settings.get(key, "") for key in keys}, row.metric_value or 0.0)
+        )
     for split, jobs in groups.items():
         if len(jobs) > 1 and keys:
             name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")

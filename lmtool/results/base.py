@@ -117,18 +117,18 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
 class Result:
     """A result with a heading, a table and notes.
 
-    title: format of the heading. measure: name of the field that is the metric.
+    title: format of the heading. metric_name: name of the field that is the metric.
     """
 
     title: ClassVar[str] = ""
-    measure: ClassVar[str] = ""
+    metric_name: ClassVar[str] = ""
 
     notes: list[str] = field(metadata=UNSAVED, default_factory=list)
 
     @property
     def metric(self) -> float | None:
         """The number that a sweep compares, lower is better; None if there is nothing to compare."""
-        value: float | None = vars(self).get(self.measure)
+        value: float | None = vars(self).get(self.metric_name)
         return value
 
     def heading(self) -> str:
@@ -240,7 +240,8 @@ def sizes_text(sizes: Sequence[int]) -> str:
 class Summary:
     """The entries of a result.json that say how good a model is, with inf where JSON has null.
 
-    metric: name of the figure by which models are compared; None if result.json has none of METRICS and CLOZE_METRIC.
+    metric_name, metric_value: the figure by which models are compared; None if result.json has none of METRICS and
+    CLOZE_METRIC.
     perplexity: perplexity on the scored split; on valid for a training.
     cloze: results of the cloze questions.
     normalized: whether the scores sum to one, None if unknown.
@@ -248,7 +249,8 @@ class Summary:
     result: all entries, as they are saved.
     """
 
-    metric: str | None = None
+    metric_name: str | None = None
+    metric_value: float | None = None
     perplexity: float | None = None
     split: str = ""
     perplexity_per_word: float | None = None
@@ -261,10 +263,6 @@ class Summary:
     dynamic: bool = False
     result: dict[str, Any] = field(default_factory=dict)
 
-    def of_metric(self) -> float | None:
-        """Return the value of the metric."""
-        return self.cloze.get("perplexity") if self.metric == CLOZE_METRIC else self.perplexity
-
 
 def read_summary(folder: Path, remedy: str) -> Summary:
     """Read the result.json of a folder. Raises UserError, ending with `remedy`, if it is damaged or missing."""
@@ -272,7 +270,8 @@ def read_summary(folder: Path, remedy: str) -> Summary:
     known = {each.name: saved[each.name] for each in fields(Summary) if saved.get(each.name) is not None}
     known |= {"normalized": saved["normalized"]} if "normalized" in saved else {}
     cloze = {key: inf if value is None else value for key, value in known.pop("cloze", {}).items()}
-    metric = next((name for name in METRICS if name in saved), CLOZE_METRIC if cloze else None)
-    if metric in saved:
-        known["perplexity"] = inf if saved[metric] is None else float(saved[metric])
-    return Summary(**known | {"metric": metric, "cloze": cloze, "result": saved})
+    name = next((name for name in METRICS if name in saved), CLOZE_METRIC if cloze else None)
+    if name in saved:
+        known["perplexity"] = inf if saved[name] is None else float(saved[name])
+    value = cloze.get("perplexity") if name == CLOZE_METRIC else known.get("perplexity")
+    return Summary(**known | {"metric_name": name, "metric_value": value, "cloze": cloze, "result": saved})

@@ -59,7 +59,7 @@ class TrainedRun(RunResult):
     models, are None for other models.
     """
 
-    measure = "valid_perplexity"
+    metric_name = "valid_perplexity"
 
     valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
     parameters: int = field(metadata=figure("{0._size_unit}"))

@@ -78,7 +78,7 @@ class Evaluation(Figures):
     """
 
     title = "run {0.run} on {0.split}"
-    measure = "perplexity"
+    metric_name = "perplexity"
 
     run: str = field(metadata=UNSAVED)
     split: str
@@ -248,7 +248,7 @@ class ScoredTexts(Figures):
     to, filter: the written files.
     """
 
-    measure = "perplexity"
+    metric_name = "perplexity"
     name_width = 24
 
     run: str

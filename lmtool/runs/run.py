@@ -87,7 +87,7 @@ class Run:
     def save(self, *, unfinished: bool = False) -> None:
         """Write run.json, which completes the folder, with checksums of the files beside it.
 
-        unfinished: whether to leave out those of the model's files, which a training is about to change.
+        unfinished: whether to leave out checksums of the model's files, as a training is about to change these.
         """
         model = self.files_of_model()
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *model)]
@@ -154,7 +154,7 @@ def text_key(fingerprint: str) -> str:
 def fitted_on(path: Path, split: str | None, fingerprint: str) -> tuple[str, ...]:
     """Return the parts of a run's model that were fitted or chosen on a split or on the same tokens as a text.
 
-    path: a run folder, or another file, for nothing. split: None for free text. fingerprint: of the tokens.
+    path: a run folder; for any other path the result is empty. split: None for free text. fingerprint: of the tokens.
     """
     if not (path / "run.json").is_file():
         return ()

@@ -30,11 +30,10 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 @dataclass
 class Row(Summary):
-    """The outcome of a job. value: that of the metric; None for a failed job. code: the exit code of its command."""
+    """The outcome of a job. metric_value: None for a failed job. code: the exit code of its command."""
 
     job: str
     settings: dict[str, Any] = field(default_factory=dict)
-    value: float | None = None
     status: str = "done"
     code: int = 0
 
@@ -51,7 +50,7 @@ def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
     splits = list(dict.fromkeys(row.split for row in rows))
 
     def rank(row: Row) -> tuple[bool, bool, int, float]:
-        return not row.normalized, row.value is None, splits.index(row.split), row.value or 0.0
+        return not row.normalized, row.metric_value is None, splits.index(row.split), row.metric_value or 0.0
 
     return sorted(rows, key=rank)
 
@@ -86,7 +85,8 @@ def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
     if "result.json" in record.get("made", []):
         summary = read_summary(folder, "start the sweep again")
     summary.seconds = seconds if summary.seconds is None else summary.seconds
-    return Row(job, settings, summary.of_metric() if summary.metric else record.get("value"), **vars(summary))
+    summary.metric_value = summary.metric_value if summary.metric_name else record.get("value")
+    return Row(job, settings, **vars(summary))
 
 
 def exit_code(rows: list[Row]) -> int:
@@ -108,7 +108,7 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
         columns["parameters"] = [row.parameters for row in rows]
     if SPLIT not in varied and any(row.split for row in rows):
         columns[SPLIT] = [row.split or None for row in rows]
-    columns[metric] = [row.value if row.metric in (metric, None) else None for row in rows]
+    columns[metric] = [row.metric_value if row.metric_name in (metric, None) else None for row in rows]
     for key in CLOZE:
         if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
             columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]
@@ -127,11 +127,11 @@ def seeds_table(rows: list[Row]) -> Table | None:
         if SEED in row.settings:
             groups.setdefault(tuple(row.settings.get(key) for key in varied), []).append(row)
     several = any(len({row.settings[SEED] for row in group}) > 1 for group in groups.values())
-    if not several or all(row.value is None for row in rows):
+    if not several or all(row.metric_value is None for row in rows):
         return None
     ranked: list[tuple[tuple[bool, bool, float], list[Cell]]] = []
     for settings, group in groups.items():
-        values = [row.value for row in group if row.value is not None]
+        values = [row.metric_value for row in group if row.metric_value is not None]
         mean = statistics.fmean(values) if values else None
         spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
         normalized = next((sums for sums in (False, None) if sums in {row.normalized for row in group}), True)
@@ -154,7 +154,7 @@ def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[st
 
 def common_metric(rows: Sequence[Row]) -> str:
     """Return the name of the metric that most commands report, if a job has one."""
-    names = [row.metric for row in rows if row.metric]
+    names = [row.metric_name for row in rows if row.metric_name]
     return next((name for name in METRICS if name in names), names[0] if names else "metric")
 
 

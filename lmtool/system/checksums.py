@@ -28,8 +28,8 @@ class DamagedFile(OSError):
 
 def seal(path: Path) -> None:
     """Write a file's checksum over ZEROS, which the file must contain."""
-    place, _ = _carried(path)
-    digits = _computed(path, place)
+    place, _ = _find_digits(path)
+    digits = _compute_digits(path, place)
     with path.open("r+b") as file:
         file.seek(place)
         file.write(digits.encode())
@@ -37,22 +37,22 @@ def seal(path: Path) -> None:
 
 def verify(path: Path) -> bool:
     """Verify a file and return whether it carries a checksum. Raises DamagedFile, and OSError if it cannot be read."""
-    return _verified(path)[1]
+    return _check_file(path)[1]
 
 
 def checksum_of(path: Path) -> str:
     """Return the checksum of a file, whether the file carries it or not. Raises as `verify` does."""
-    return _verified(path)[0]
+    return _check_file(path)[0]
 
 
-def _verified(path: Path) -> tuple[str, bool]:
+def _check_file(path: Path) -> tuple[str, bool]:
     """Return a file's checksum and whether the file has it; one of several blocks is read once unless it changes."""
     about = path.stat()
     stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
     if stamp in _known:
         return _known[stamp]
-    place, digits = _carried(path)
-    found = _computed(path, place)
+    place, digits = _find_digits(path)
+    found = _compute_digits(path, place)
     if digits not in ("", found):
         raise DamagedFile("its checksum differs")
     if about.st_size > BLOCK:
@@ -60,7 +60,7 @@ def _verified(path: Path) -> tuple[str, bool]:
     return found, bool(digits)
 
 
-def _carried(path: Path) -> tuple[int, str]:
+def _find_digits(path: Path) -> tuple[int, str]:
     """Return the position and digits of the checksum in a file; without one, the file's size and ""."""
     with path.open("rb") as file:
         head = file.read(HEAD)
@@ -70,7 +70,7 @@ def _carried(path: Path) -> tuple[int, str]:
         return (found.start(1), found[1].decode("latin-1")) if found else (path.stat().st_size, "")
 
 
-def _computed(path: Path, place: int) -> str:
+def _compute_digits(path: Path, place: int) -> str:
     """Compute the checksum of a file, with zeros for the digits at a position, if it has them."""
     blocks = parallel.run((_of_block, path, first, place) for first in range(0, path.stat().st_size, BLOCK))
     return f"{zlib.crc32(struct.pack(f'<{len(blocks)}I', *blocks)):08x}"

@@ -133,11 +133,11 @@ def require_kind(value: Any, kind: Any, place: str = "it") -> None:
                 elif not name.endswith("?"):
                     raise ValueError(f"{key!r} is missing" if place == "it" else f"{place} has no {key}")
     elif not any(_is(value, one) for one in (kind if type(kind) is tuple else (kind,))):
-        named = " or ".join(map(_named, kind)) if type(kind) is tuple else _named(kind)
+        named = " or ".join(map(_name, kind)) if type(kind) is tuple else _name(kind)
         raise ValueError(f"{place} must be {named}; got {reprlib.repr(value)}")
 
 
-def _named(kind: Any) -> str:
+def _name(kind: Any) -> str:
     names = {list: "a list", dict: "an object", Range: "a number from {0[0]:.3g} to {0[1]:.3g}"}
     return _NAMES[kind] if isinstance(kind, type) else names.get(type(kind), "{0!r}").format(kind)
 

@@ -93,16 +93,16 @@ class Batches:
     def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of an epoch after the first `skip`."""
         if isinstance(self._split, StoredTokens):
-            yield from self._streamed(self._split, skip)
+            yield from self._stream(self._split, skip)
             return
         order = random_order(self._rng, self._split.tokens, self._consecutive)
         order = order[skip * self.size : self.per_epoch * self.size]
         windows: Any = self._split.windows
         if self._device.type != "cpu" and self._context_size <= MAX_POSITION:
             self._on_device = windows = self._on_device or DeviceWindows(self._split.in_memory, self._device)
-        yield from self._cut(windows, order)
+        yield from self._cut_batches(windows, order)
 
-    def _streamed(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _stream(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._rng.permutation(split.blocks)
         shuffles = self._rng.integers(1 << 62, size=len(split.group_sizes())).tolist()
         counts = [examples // self.size for examples in split.group_sizes()]
@@ -114,10 +114,10 @@ class Batches:
             some = np.random.default_rng(shuffles[number])
             examples = places[random_order(some, len(places), self._consecutive)]
             source: Any = windows if self._device.type == "cpu" else DeviceWindows(windows, self._device)
-            yield from self._cut(source, examples[skip * self.size : counts[number] * self.size])
+            yield from self._cut_batches(source, examples[skip * self.size : counts[number] * self.size])
             skip = 0
 
-    def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
+    def _cut_batches(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this process's share of the batches of an order `[N]` of examples."""
         rank, processes = self._part
         share = self.size // processes

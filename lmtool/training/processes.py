@@ -160,7 +160,7 @@ class SharedModel:
         dist.all_gather(counts, mine)
         used = torch.stack(counts, 1).tolist()  # used rows of each parameter by each process
         given = zip(self._sparse, own, used, strict=True)
-        means = [_gathered(parameter.shape, rows, values, numbers) for parameter, (rows, values), numbers in given]
+        means = [_gather(parameter.shape, rows, values, numbers) for parameter, (rows, values), numbers in given]
         for parameter, mean in zip(self._sparse, means, strict=True):
             parameter.grad = mean()
 
@@ -174,7 +174,7 @@ def _rows_and_values(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
     return grad.indices()[0], grad.values()
 
 
-def _gathered(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
+def _gather(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
     """Send the rows of all processes to all; return a function that waits and returns the mean gradient, coalesced."""
     parts_of: list[list[Tensor]] = []
     works = []

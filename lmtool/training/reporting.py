@@ -92,7 +92,7 @@ class Reporter:
         """
         self._last_report = time.perf_counter()
         parts = [f"epoch {epoch:.2f}", self._on_train(loss), f"{speed:,.0f} examples/s", *self._left(done, clock)]
-        if not self._logged(done, parts):
+        if not self._advance(done, parts):
             self._bar.set_description_str("  ".join(parts))
 
     def evaluation(self, done: float, line: Line) -> None:
@@ -109,7 +109,7 @@ class Reporter:
         if line["valid_accuracy"] is not None:
             parts.append(f"valid accuracy {line['valid_accuracy']:.3f}")
         parts += [f"{line['examples_per_second']:,.0f} examples/s", *self._left(done, line["seconds"])]
-        if not self._logged(done, parts):
+        if not self._advance(done, parts):
             write_above(self._bar, "  ".join(parts))
         self._last_report = time.perf_counter()
 
@@ -140,7 +140,7 @@ class Reporter:
         self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
 
-    def _logged(self, done: float, parts: list[str]) -> bool:
+    def _advance(self, done: float, parts: list[str]) -> bool:
         """Without a bar, write a line and return True; else set the bar's share and return False."""
         self._bar.n = round(100 * min(done, 1))
         if self._bar.disable:

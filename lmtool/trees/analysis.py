@@ -156,7 +156,7 @@ def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> D
             return DrawnNode(child, code, share, "", children)
         ids = np.unique(tree.leaf_words[below])
         most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:WORDS_PER_LABEL]]
-        label = ", ".join(_isolated(_shortened(words[word])) for word in most_frequent)
+        label = ", ".join(_isolate(_shorten(words[word])) for word in most_frequent)
         if len(ids) > WORDS_PER_LABEL:
             label += f", … ({len(ids):,} words)"
         return DrawnNode(child, code, share, label, ())
@@ -191,12 +191,12 @@ def _leaves_below(tree: Tree, child: int) -> IntArray:
     return np.concatenate(leaves).astype(np.int64)
 
 
-def _isolated(word: str) -> str:
+def _isolate(word: str) -> str:
     """Return a word written from right to left with marks of direction, so that its punctuation stays beside it."""
     return f"\u200f{word}\u200f\u200e" if regex.search(r"\p{Bidi_Class=R}|\p{Bidi_Class=AL}", word) else word
 
 
-def _shortened(word: str) -> str:
+def _shorten(word: str) -> str:
     # In text of characters, white space is a word.
     shown = word if is_drawn(word) else repr(word)[1:-1]
     shown = shown if shown.strip() else repr(word)

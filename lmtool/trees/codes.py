@@ -74,7 +74,7 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
     return Tree(np.array(children, dtype=np.int32).reshape(-1, 2), words)
 
 
-def _escaped(word: str) -> str:
+def _escape(word: str) -> str:
     """Return a word as written to the file: white space (a word in text of characters) becomes \\x20 and the like."""
     return re.sub(r"[ \t\n\r\v\f]", lambda match: f"\\x{ord(match[0]):02x}", word)
 
@@ -95,7 +95,7 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
     require_tree("write_tree: tree", tree)
     require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
-    lines = [f"{_escaped(words[word])}\t{code}\n" for word, code in leaves]
+    lines = [f"{_escape(words[word])}\t{code}\n" for word, code in leaves]
     with atomic_write(Path(path)) as temporary, packed_file(temporary, Path(path)) as file:
         file.write("".join(lines).encode())
 
@@ -114,7 +114,7 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     require_path("path", path, null=False)
     with prefix_user_errors("the tree"):
         lines = b"".join(read_blocks(str(path), tables=True)).split(b"\n")
-    ids = {_escaped(word): index for index, word in enumerate(words)}
+    ids = {_escape(word): index for index, word in enumerate(words)}
     codes: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"

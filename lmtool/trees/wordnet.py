@@ -137,7 +137,7 @@ def _leads_to(synset: Any, number: int, numbers: dict[str, int], parents: list[i
     return group == number
 
 
-def _joined(items: list[Item], children: list[tuple[int, int]]) -> tuple[int, int]:
+def _join_items(items: list[Item], children: list[tuple[int, int]]) -> tuple[int, int]:
     """Join the two items of smallest counts until one is left, appending to `children`; return its count and node."""
     heapq.heapify(items)
     position = len(items)
@@ -168,10 +168,10 @@ def binary_hierarchy(parents: Sequence[int], group_of: IntArray, counts: IntArra
     children: list[tuple[int, int]] = []
     for group in sorted(range(len(parents)), key=depth, reverse=True):
         if members[group]:
-            count, node = _joined(members[group], children)
+            count, node = _join_items(members[group], children)
             outer = members[parents[group]]
             outer.append((count, len(outer), node))
-    _joined(members[-1], children)
+    _join_items(members[-1], children)
     return arrange_tree(np.array(children, dtype=np.int32), len(children) - 1, np.arange(len(counts)))
 
 

@@ -118,7 +118,7 @@ def test_dropout_is_the_same_for_all_words_of_a_row() -> None:
 def test_dropped_words_and_weights() -> None:
     torch.manual_seed(2)
     model = encoder(embedding_dropout=0.5)
-    x = model._embedded(torch.tensor([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]))
+    x = model._embed(torch.tensor([[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]))
     zero = (x == 0).all(2)
     assert (zero[0] == zero[1]).all() and zero.any() and not zero.all()
     kept = ~zero[0]

@@ -397,8 +397,8 @@ def job(name: str, run: str, split: str, value: float | None, cloze: float | Non
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    known = {"metric": metric, "seconds": 0.5, "split": split}
-    return Row(name, {"run": run, "split": split}, value, status, cloze=found, normalized=normalized, **known)
+    known = {"metric_name": metric, "metric_value": value, "seconds": 0.5, "split": split}
+    return Row(name, {"run": run, "split": split}, status, cloze=found, normalized=normalized, **known)
 
 
 def test_a_sweep_has_a_chart_for_each_split() -> None:

@@ -104,7 +104,7 @@ class TextData(DataConfig):
         if self.train is None:
             raise UserError("data.train has no file: give one, e.g. data.train=train.txt")
         sources = self.train if isinstance(self.train, dict) else {"train": self.train}
-        return {source: _listed(names) for source, names in sources.items()}
+        return {source: _as_list(names) for source, names in sources.items()}
 
     def _source(self, train: dict[str, list[str]], *, progress: bool) -> Source:
         """Return the files as a source. train: paths by source; empty if another program reads train."""
@@ -127,7 +127,7 @@ class TextData(DataConfig):
                     raise UserError(f"data.{key}={name}: {len(found):,} files; name one")
                 single[key.removesuffix(".file")] = found[0]
         given = [*(self._sources().values() if train else ()), self.valid, self.test, *others.values()]
-        text_files.note_places(name for names in given if names is not None for name in _listed(names))
+        text_files.note_places(name for names in given if names is not None for name in _as_list(names))
         faults = Faults(self.on_error, "data.on_error")
         read = {name: partial(self._read, paths, faults) for name, paths in files.items()}
         splits: Mapping[str, Callable[[], Blocks]] = read
@@ -163,14 +163,14 @@ class TextData(DataConfig):
 
 def _paths(key: str, value: Any) -> Any:
     """Check the value of data.train, data.valid or data.test and return it; a list of one path becomes that path."""
-    names = [str(name) if isinstance(name, Path) else name for name in _listed(value)]
+    names = [str(name) if isinstance(name, Path) else name for name in _as_list(value)]
     right = bool(names) and all(isinstance(name, str) and name for name in names)
     digits = "; a name of digits needs quotes" if any(isinstance(name, int) for name in names) else ""
     require(right, f"data.{key}", value, f"{FILES}{digits}")
     return names if len(names) > 1 else names[0]
 
 
-def _listed(names: Any) -> list[Any]:
+def _as_list(names: Any) -> list[Any]:
     return names if isinstance(names, list) else [names]
 
 
@@ -192,10 +192,10 @@ def locate(
     They are searched as in find_files and, unless the path is_explicit, in the cache of downloads. None if downloading
     an optional part fails; NoSource with download=False.
     """
-    found = {name: text_files.find_files(name) for name in _listed(names)}
+    found = {name: text_files.find_files(name) for name in _as_list(names)}
     missing = next((name for name, paths in found.items() if not paths), None)
     if missing is None:
-        return [path for name in _listed(names) for path in found[name]]
+        return [path for name in _as_list(names) for path in found[name]]
     remote = data.downloads.get(key)
     only_here = text_files.is_explicit(missing) or text_files.is_data_folder_wrong()
     if remote is None or only_here or not (download or text_files.is_cached(remote)):

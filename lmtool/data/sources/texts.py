@@ -60,7 +60,7 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
                 try:
                     cut_points(counts["train"], *sizes)
                 except UserError:
-                    few = f"{_listed(shares)}: too few sentences in train to cut, {counts['train']:,}"
+                    few = f"{_format_shares(shares)}: too few sentences in train to cut, {counts['train']:,}"
                     raise UserError(f"{few}; give more") from None
                 texts = cut_by_lines(texts["train"], *sizes)
             else:
@@ -71,7 +71,7 @@ def write_texts(splits: dict[str, Any], data: TextsData, words: Any, store_dir: 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:
     shares = {split: float(value) for split, value in splits.items() if isinstance(value, Real)}
-    listed = _listed(shares)
+    listed = _format_shares(shares)
     if "train" in shares or splits["train"] is None:
         raise UserError(f"train={splits['train']}: must be sentences, each a string or a list of words")
     if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
@@ -81,7 +81,7 @@ def _shares(splits: dict[str, Any]) -> dict[str, float]:
     return shares
 
 
-def _listed(shares: dict[str, float]) -> str:
+def _format_shares(shares: dict[str, float]) -> str:
     return ", ".join(f"{split}={share:g}" for split, share in shares.items())
 
 

@@ -119,7 +119,7 @@ class Recurrent(Encoder):
     def _layers(self, words: Tensor, state: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """Read words `[S, T]` after states `[S, W]`. lengths: length of each row, on the CPU; None for T."""
         config, parts, after = self.config, list(torch.split(state, self.parts, 1)), []
-        x = self._embedded(words)
+        x = self._embed(words)
         x = self._shared_dropout(x, config.input_dropout)
         for number, cell in enumerate(self.cells):
             x, own = self._cell(
@@ -168,7 +168,7 @@ class Recurrent(Encoder):
         h, *after = FUNCTIONS[self.config.cell](*inputs, given, weights, True, 1, 0.0, graph, False, *batch_first)
         return h, [part[0] for part in after]
 
-    def _embedded(self, words: Tensor) -> Tensor:
+    def _embed(self, words: Tensor) -> Tensor:
         """Look up embeddings `[S, T, E]`; in training, all embeddings of a dropped word are 0."""
         x: Tensor = self.embedding(words)
         if not (self.training and self.config.embedding_dropout):

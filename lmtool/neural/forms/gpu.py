@@ -101,7 +101,7 @@ def whole_paths(layer: HierarchicalSoftmax, h: Tensor, y: Tensor) -> Tensor:
     "(NVIDIA H200, 2026-11-26)",
 )
 def whole_classes(layer: ClassSoftmax, h: Tensor, y: Tensor) -> Tensor:
-    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words, -inf for those of other classes."""
+    """Compute -log p(class|h) - log p(y|class, h) from the scores of all words; words of other classes have -inf."""
     classes = layer.classes[y]
     scores = F.linear(h, layer.vectors, layer.bias)  # [B, O]
     in_class = scores.masked_fill(layer.classes != classes[:, None], -torch.inf).logsumexp(1)

@@ -293,7 +293,7 @@ def _backward(arrays: Any, form: Any, moments: Array, grad: Array, grad_z: Array
 
 @njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
 def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Array) -> None:
-    """Turn gradients after a norm into those before it; add those of gain and offset to sums `[2, H]`."""
+    """Turn gradients after a norm into gradients before it; add the gain's and the offset's to sums `[2, H]`."""
     of_gain, of_offset, width = sums[0], sums[1], row.dtype.type(len(row))
     mean, along = row.dtype.type(0), row.dtype.type(0)
     for j in range(len(row)):

@@ -157,7 +157,7 @@ class NetworkStep:
 
 def network_step(model: NeuralModel, decay: float, examples: int, max_norm: float | None) -> NetworkStep | None:
     """Return the steps of a model with batches of that many examples, or None: for any other network, and if the scores
-    of a batch are many, or computed by tiles or autocast. Other arguments: those of NetworkStep.
+    of a batch are many, or computed by tiles or autocast. Other arguments: as of NetworkStep.
     """
     encoder, output = model.encoder, model.output
     if not (allowed() and type(encoder) is NPLM) or output.precision is Precision.bf16:

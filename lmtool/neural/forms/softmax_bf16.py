@@ -158,7 +158,7 @@ def memory(*shape: int, kind: torch.dtype = torch.float32) -> Array:
 
 
 @njit(nogil=True, inline="always")
-def _rounded(value: float) -> Any:
+def _round(value: float) -> Any:
     """Return the nearest bfloat16, as a float32."""
     return widen_bfloat16(bfloat16(value))
 
@@ -170,7 +170,7 @@ def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores:
     for e in range(len(h)):
         row, total = weight[targets[e]], np.float32(0)
         for d in range(h.shape[1]):
-            total += _rounded(h[e, d] * np.float32(LOG2_E)) * _rounded(row[d])
+            total += _round(h[e, d] * np.float32(LOG2_E)) * _round(row[d])
         scores[e] = total + bias[targets[e]] * np.float32(LOG2_E)
 
 
@@ -258,7 +258,7 @@ def _between(h: Array, weight: Array, targets: Array, batch: int, of_first_pass:
             value: Any = np.float32(0)
             for k in range(len(sums)):
                 value += sums[k, e, d, place]
-            grad_h[b, d] = value * share[b] - _rounded(weight[word, d]) * each
+            grad_h[b, d] = value * share[b] - _round(weight[word, d]) * each
     pack_examples(h_and_one, share, example_pairs)
     return loss / batch
 

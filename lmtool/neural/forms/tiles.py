@@ -196,7 +196,7 @@ def _power_of_two(builder: Any, exponent: Any) -> Any:
     return builder.bitcast(builder.add(builder.bitcast(power, INTEGERS), whole), FLOATS)
 
 
-def _rounded(builder: Any, values: Any) -> Any:
+def _round(builder: Any, values: Any) -> Any:
     """Return the bits of the nearest bfloat16 (ties to even) in the upper halves; the lower halves are undefined."""
     bits = builder.bitcast(values, INTEGERS)
     odd = builder.and_(builder.lshr(bits, _same(16, INTEGERS)), _same(1, INTEGERS))
@@ -246,7 +246,7 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
                     score = builder.load(_pointer(builder, scores, place, FLOATS), align=4)
                     powers.append(_power_of_two(builder, builder.fadd(score, builder.fsub(biases[k], references[h]))))
                 builder.store(builder.fadd(builder.load(sums[h]), builder.fadd(*powers)), sums[h])
-                bits = [_rounded(builder, power) for power in powers]
+                bits = [_round(builder, power) for power in powers]
                 upper = [builder.lshr(value, _same(16, INTEGERS)) for value in bits]
                 for k in range(2):
                     place = builder.add(builder.mul(pair, _number(128)), _number(64 * k + 32 * h))

@@ -142,7 +142,7 @@ class OutputLayer(Formed, ABC):
             y = y.long()  # as uint8, an ignore_index of -100 would be word 156
         readable = isinstance(y, Tensor) and not y.is_meta
         if ignore_index is not None and readable and bool((ignored := y == ignore_index).any()):
-            h, keep = self._checked("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
+            h, keep = self._check("forward", h, y.masked_fill(ignored, 0))[0], ~ignored
             if ignored.all():  # DDP needs gradients of 0 for h and all weights; no weight or noise is read
                 rows, sparse = y.new_zeros(0), set(self.sparse_parameters())
                 parts = (rows_of(w, rows, sparse=True) if w in sparse else w.reshape(-1)[:0] for w in self.parameters())
@@ -150,7 +150,7 @@ class OutputLayer(Formed, ABC):
                 return zero.repeat(len(y)) if reduction == "none" else zero
             found = self.forward(h[keep], y[keep], ignore_index=None, reduction=reduction)
             return found.new_zeros(len(y)).index_put((keep,), found) if reduction == "none" else found
-        h, y = self._checked("forward", h, y, empty=False)
+        h, y = self._check("forward", h, y, empty=False)
         if not (self.training or self.loss_is_log_prob):
             return self.exact_loss(h, y, reduction)
         if reduction != "none":
@@ -165,14 +165,14 @@ class OutputLayer(Formed, ABC):
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
         """Return log p of all words, `[B, O]` in float64, after hidden states `[B, D]`; rows have log-sum-exp 0."""
-        dist: Tensor = self.computed("log_probs", self._checked_hidden("log_dist", h))
+        dist: Tensor = self.computed("log_probs", self._check_hidden("log_dist", h))
         return dist
 
     @public
     @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return log p(y|h), float64, of words y `[B]` or `[B, K]`, int64, after h `[B, D]`, in y's shape."""
-        h, y = self._checked("log_prob", h, y)
+        h, y = self._check("log_prob", h, y)
         log_p: Tensor = self.computed("log_probs_of", h, columns(y))
         return log_p.reshape(y.shape)
 
@@ -180,21 +180,21 @@ class OutputLayer(Formed, ABC):
     @torch.no_grad()
     def probabilities(self, h: Tensor, width: int) -> Tensor:
         """Return p of all words after hidden states `[B, D]`, float64 `[B, width]`, 0 from column O on; width >= O."""
-        p = self.log_dist(self._checked_hidden("probabilities", h)).exp_()
+        p = self.log_dist(self._check_hidden("probabilities", h)).exp_()
         return F.pad(p, (0, width - p.shape[1]))
 
     @public
     @torch.no_grad()
     def sample(self, h: Tensor) -> Tensor:
         """Draw a word `[B]`, int64, after each h `[B, D]`, by torch's random state. Raises ValueError if p is NaN."""
-        return self.draw(self._checked_hidden("sample", h))
+        return self.draw(self._check_hidden("sample", h))
 
     @public
     @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k most likely words, int64, and their log p, float64, both `[B, k]`, most likely first; k <= O."""
         k = require_size(f"{type(self).__name__}.top: k", k)
-        best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
+        best: tuple[Tensor, Tensor] = self.computed("best", self._check_hidden("top", h), k)
         return best
 
     @public
@@ -203,7 +203,7 @@ class OutputLayer(Formed, ABC):
 
         Raises NotImplementedError unless the layer is self_normalized.
         """
-        self._checked("unnormalized_log_prob", h, y)
+        self._check("unnormalized_log_prob", h, y)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalized")
 
     @public
@@ -212,7 +212,7 @@ class OutputLayer(Formed, ABC):
 
         Raises NotImplementedError unless the layer is self_normalized.
         """
-        self._checked_hidden("log_partition", h)
+        self._check_hidden("log_partition", h)
         raise NotImplementedError(f"{type(self).__name__} is not self-normalized")
 
     # Methods that a layer implements: the plain formulas. Their arguments have been checked.
@@ -284,12 +284,12 @@ class OutputLayer(Formed, ABC):
         """Return the output embeddings `[O, D]`, or None if the layer has none."""
         return None
 
-    def _checked_hidden(self, method: str, h: Tensor) -> Tensor:
+    def _check_hidden(self, method: str, h: Tensor) -> Tensor:
         return require_hidden(self, f".{method}: h", h, self.input_dim, self.reference())
 
-    def _checked(self, method: str, h: Tensor, y: Tensor, *, empty: bool = True) -> tuple[Tensor, Tensor]:
+    def _check(self, method: str, h: Tensor, y: Tensor, *, empty: bool = True) -> tuple[Tensor, Tensor]:
         """Check hidden states `[B, D]` and words `[B]`, or `[B, K]` for SEVERAL_WORDS. empty: whether B may be 0."""
-        h = self._checked_hidden(method, h)
+        h = self._check_hidden(method, h)
         size = h.shape[0]
         if not (size or empty):
             raise ValueError(f"{type(self).__name__}.{method}: h must have one example or more; got {list(h.shape)}")

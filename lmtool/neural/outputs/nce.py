@@ -103,7 +103,7 @@ class DrawnWords(WordScores):
     @public
     def loss_with(self, h: Tensor, y: Tensor, draws: Tensor) -> Tensor:
         """Return the mean loss with given draws, int64: `[k]` for the whole batch or `[B, k]`."""
-        h, y = self._checked("loss_with", h, y, empty=False)
+        h, y = self._check("loss_with", h, y, empty=False)
         shapes = (("k",), (len(h), "k"))
         return self.drawn_loss(h, y, require_ids(self, ".loss_with: draws", draws, shapes, self.word_count, h))
 
@@ -172,14 +172,14 @@ class NCELoss(DrawnWords):
     @torch.no_grad()
     def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """Return s_y of words y `[B]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
-        h, y = self._checked("unnormalized_log_prob", h, y)
+        h, y = self._check("unnormalized_log_prob", h, y)
         return self.scores_of(h, y[:, None])[:, 0].double() - self._log_normalizer(h)
 
     @public
     @torch.no_grad()
     def log_partition(self, h: Tensor) -> Tensor:
         """Return the log-sum-exp of s over all words, `[B]` in float64: 0 where the scores are log p."""
-        h = self._checked_hidden("log_partition", h)
+        h = self._check_hidden("log_partition", h)
         return self.log_z(h) - self._log_normalizer(h)
 
     def _log_normalizer(self, h: Tensor) -> Tensor | float:

@@ -240,7 +240,7 @@ def newest_ngram(trie: Trie, ranks: IntArray, bos: int, length: int, storage: St
 
 
 def unigram_counts(vocabulary: Vocabulary) -> Counts:
-    """Return the counts of order 1 of a text with sentences, which are those of its vocabulary."""
+    """Return the counts of order 1 of a text with sentences: the counts of its vocabulary."""
     assert vocabulary.eos is not None
     words = vocabulary.counts.copy()
     words[vocabulary.bos] = words[vocabulary.eos]
@@ -254,7 +254,7 @@ def first_places_of(ids: Any, size: int) -> IntArray:
 
 
 def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, int]]) -> SourceCounts:
-    """Return the counts of each source of a text, given those of the whole text and the range of each one's tokens."""
+    """Return the counts of each source of a text, from the whole text's counts and each source's range of tokens."""
     if not sources:
         return SourceCounts.of_one(counts)
     entries: list[list[Entries]] = [[] for _ in range(counts.order)]

@@ -153,7 +153,7 @@ def estimate_per_order(counts: Counts, smoother: PerOrder, *, closed: bool) -> B
 
 
 def _mark(counts: Counts, k: int, cutoff: int, word_mask: Array | None, mask: Array, storage: Storage) -> None:
-    """Fill in the mask of order k, given that of k-1: n-grams above the cut-off that have only listed words."""
+    """Fill in the mask of order k from the mask of order k-1: n-grams above the cut-off with only listed words."""
     trie, start = counts.trie, counts.trie.first(k)
     for first, last in storage.pieces(trie.sizes[k - 1]):
         mask[start + first : start + last] = counts.count[k - 1][first:last] > cutoff if cutoff else True

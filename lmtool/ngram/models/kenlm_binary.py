@@ -97,7 +97,7 @@ class KenlmBinary(LanguageModel):
     def _ask(self, method: str, ask: Callable[..., Any], contexts: IntArray, targets: IntArray) -> list[Any]:
         """Return the answers of one of KenLM's functions for targets after contexts.
 
-        In running text a context is the one before with its target: its state is that target's, and is not looked up.
+        In running text a context is the preceding context with its target, so the state after that target is reused.
         """
         contexts = self._checked_contexts(method, contexts)
         targets = self._checked_words(f"{method}: targets", targets, (len(contexts),))

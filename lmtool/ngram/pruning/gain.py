@@ -82,7 +82,7 @@ class _Pruning:
         self.gains = {order.k: self._gains(order) for order in fixed}
 
     def select(self, threshold: float) -> Selection:
-        """Return the n-grams with at least this gain, in nats per token of new text, and the contexts of these."""
+        """Return the n-grams with at least this gain, in nats per token of new text, and their contexts."""
         mask = self.storage.empty(sum(self.trie.sizes), np.bool_)
         mask[: self.trie.first(2)] = True
         adjusted = [self.unigrams, *(order.a for order in self.orders)]

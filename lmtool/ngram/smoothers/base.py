@@ -26,7 +26,7 @@ TUNED = "tuned"  # value of a setting whose parameters are tuned on held-out tex
 
 
 class Combination(Enum):
-    """How the estimate of a context is combined with that of the shorter one."""
+    """How the estimates after a context and after the shorter context are combined."""
 
     interpolated = "interpolated"
     backed_off = "backed off"
@@ -72,7 +72,7 @@ def add_note(notes: list[str], k: int, text: str) -> None:
 
 
 def values_of_orders(key: str, given: Any, order: int) -> list[Any]:
-    """Return the entry of each order: those of a list, or one for all."""
+    """Return one entry for each order: the entries of a list, or one entry repeated."""
     entries = given if isinstance(given, list) else [given] * order
     if len(entries) != order:
         raise UserError(f"{key}={given}: must have one entry per order, {order} of model.order")

@@ -70,7 +70,7 @@ class LaplaceConfig(SmootherConfig):
 
 
 class Laplace(Smoother):
-    """values: `[n, 1]`, alpha; only that of order n is used."""
+    """values: `[n, 1]`, alpha of each order; only order n uses it."""
 
     counting = Counting.longest
     bounds = MappingProxyType({"alpha": (1e-9, 100.0)})

@@ -215,7 +215,7 @@ def _prefetched(array: Any, index: Any) -> Any:
 
 
 @overload(borrow)
-def _borrowed(arrays: Any) -> Any:
+def _borrow(arrays: Any) -> Any:
     def strip(arrays: Any) -> Any:
         return _without_owners(arrays)
 

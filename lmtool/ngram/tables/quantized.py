@@ -151,7 +151,7 @@ def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> Q
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:
-    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means."""
+    """Return at most `count` ascending levels for values `[N]`, float32: means, and the numbers of EXACT that occur."""
     ascending = storage.empty(len(values), np.float32)
     for a, b in storage.pieces(len(values)):
         ascending[a:b] = values[a:b]
@@ -198,7 +198,7 @@ def _first_distinct(values: Array, most: int) -> list[float]:
 
 
 def nearest_levels(values: Array, levels: Array) -> IntArray:
-    """Return the numbers `[N]` of the levels nearest to values `[N]`; those of EXACT are only for equal values."""
+    """Return the numbers `[N]` of the levels nearest to values `[N]`; a level of EXACT is only for an equal value."""
     is_exact = np.isin(levels, EXACT)
     regular, place = levels[~is_exact], np.flatnonzero(~is_exact)
     numbers = np.zeros(len(values), dtype=np.int64)

@@ -146,7 +146,7 @@ def first_child(nodes: Any, node: int) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def children_of(nodes: Any, node: int) -> Any:
-    """Return the first child of an inner node and the one after its last. Both are nodes of the trie, or equal."""
+    """Return the first child of an inner node and the node after its last child. They are equal if there is none."""
     begin, end = span_of(nodes, node)
     if begin < len(nodes.unigram_starts) or begin > end or end > nodes.first[len(nodes.first) - 1]:
         return np.int64(len(nodes.unigram_starts)), np.int64(len(nodes.unigram_starts))  # only in a damaged file
