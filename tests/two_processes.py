@@ -54,7 +54,7 @@ def main(store: Path) -> None:
                 shared.share_rows()  # of which no process has any
                 assert all(parameter.grad._nnz() == 0 for parameter in model.sparse_parameters())
             first, last = processes.share(toy.split("valid").tokens)
-            shares = processes.joined(model.score_tokens(toy.split("valid"), first, last))
+            shares = processes.join_parts(model.score_tokens(toy.split("valid"), first, last))
             np.testing.assert_allclose(shares, model.score_text(toy.split("valid")), rtol=1e-12)
         layers_in_another_model(processes.rank)
         assert processes.largest(float(processes.rank), -1.0) == [1.0, -1.0]

@@ -199,7 +199,7 @@ def unigram_pieces(
 
 
 def _maximize(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
-    """Run the M step: return log-probabilities from expected counts; those of permanent pieces are above -inf."""
+    """Run the M step: return log-probabilities from expected counts. Permanent pieces have more than -inf."""
     counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
     with np.errstate(divide="ignore"):
         log_p: FloatArray = np.log(counts) - math.log(counts.sum())

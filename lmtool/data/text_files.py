@@ -90,7 +90,7 @@ def _roots(path: str) -> list[Path]:
 
 
 def note_places(names: Iterable[str]) -> None:
-    """Log a note of the files of these names that are not in the working folder."""
+    """Log which files of these names are not in the working folder."""
     found = [(str(_find(name)[0]), name) for name in names if not is_address(name)]
     for root in sorted({root for root, _ in found} - {"."}):
         note_once(f"read from {root}: {', '.join(name for place, name in found if place == root)}")

@@ -207,7 +207,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def texts(self, block: TextBlock, name: str) -> tuple[Ids, IntArray]:
-        """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where those of each text begin, and N.
+        """Return the ids int32 `[N]` of texts, and int64 `[D + 1]`, where the ids of each text begin, and N.
 
         name: name of the text, for errors. Raises RecordError for the words `<s>` and `</s>` if they are REFUSED.
         """

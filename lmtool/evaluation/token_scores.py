@@ -113,7 +113,7 @@ class TokenScores:
     dynamic: bool = False
 
     def mix_with(self, log_prob: FloatArray, others: Sequence[TokenScores], fitted: Sequence[str]) -> TokenScores:
-        """Return the scores `[N]` of a mixture of these and others. fitted: what was fitted for it on the text."""
+        """Return the scores of a mixture of these and others: log p `[N]`. fitted: what was fitted on the text."""
         each = [self, *others]
         return replace(
             self,

@@ -87,7 +87,7 @@ class Run:
     def save(self, *, unfinished: bool = False) -> None:
         """Write run.json, which completes the folder, with checksums of the files beside it.
 
-        unfinished: whether to leave out those of the model's files, which a training is about to change.
+        unfinished: whether to leave out checksums of the model's files, as a training is about to change these.
         """
         model = self.files_of_model()
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *model)]

@@ -48,7 +48,7 @@ def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = Fa
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Verify an HDF5 file and open it to read; those of other programs have no checksum. Raises OSError for damage."""
+    """Verify an HDF5 file and open it to read. A file of another program has no checksum. Raises OSError for damage."""
     if not verify(path):
         with path.open("rb") as file:
             if file.read(len(SIGNATURE)) != SIGNATURE:

@@ -167,7 +167,7 @@ def run(calls: Iterable[Call]) -> list[Any]:
 
 
 def _has_team() -> bool:
-    """Return whether this thread's OpenMP team is that of torch's calls: each thread that calls OpenMP has one."""
+    """Return whether this thread's OpenMP team also runs torch's calls. Each thread that calls OpenMP has a team."""
     return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
 
 

@@ -115,8 +115,10 @@ def path_gradients(
 def _along_paths(
     weights: Any, z: Array, leaves: Array, paths: Any, form: Any, numbers: Array, first: int, last: int
 ) -> tuple[Any, Array, Array, Array]:
-    """Replace z of some examples by its gradient; return the sum of their losses, the different nodes on the paths to
-    their leaves, in the order in which they appear, and the gradients of these.
+    """Replace z of some examples by its gradient.
+
+    Returns the sum of their losses, the different nodes on the paths to their leaves in order of appearance, and the
+    gradients of these nodes.
 
     A few examples at a time, so that their hidden units and nodes stay in the processor's first cache.
     """

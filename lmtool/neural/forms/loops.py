@@ -130,7 +130,7 @@ def coalesce(gradient: Tensor) -> Tensor:
 def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
     """Group equal rows: return the different ones, ascending, `[U]`, and where each begins in `order`, `[U + 1]`.
 
-    order `[P]` is filled with the places of rows `[P]`, those of the same row together and in their order. A radix
+    order `[P]` is filled with the places of rows `[P]`, equal rows together, in their order. A radix
     sort, since ids are small: two or three passes, where np.unique compares P log P times and returns no groups. Plain
     form: np.unique and a stable argsort; tests/neural/test_rows.py compares both.
     """
