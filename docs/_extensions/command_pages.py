@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool.cli import help_pages
 from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, conf_dir
-from lmtool.config.yaml_files import Setting, choose_options, read_yaml
+from lmtool.config.yaml_files import Setting, complete_choices, read_yaml
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -44,18 +44,18 @@ def verb_section(verb: str) -> list[str]:
     """Return the section of a verb: what it does, examples, groups with their default option, keys."""
     bare = bare_setting(verb)
     text = read_yaml(conf_dir() / f"{verb}.yaml")
-    groups = choose_options(verb, {})
+    choices = complete_choices(verb, {})
     lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(text.title)}.", ""]
     lines += ["```sh", *text.examples, "```", "", prose(text.description), ""]
     if bare:
         lines += [f"Words without `=` are `{bare[0]}`.", ""]
-    if groups:
+    if choices:
         rows = [
             (f"[`{group}=`](#group-{group})", code(option))
-            for group, option in groups.items()
+            for group, option in choices.items()
             if group in GROUP_MODULES
         ]
-        rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in GROUP_MODULES]
+        rows += [(code(f"{group}="), code(option)) for group, option in choices.items() if group not in GROUP_MODULES]
         lines += table(("group", "default"), rows)
     return lines + keys(text.settings)
 

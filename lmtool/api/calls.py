@@ -25,9 +25,9 @@ from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
 from lmtool.commands.surprisal import Surprisals
 from lmtool.config.composition import hydra_state
-from lmtool.config.grammar import escape_interpolation, to_hydra_text
+from lmtool.config.grammar import to_hydra_text
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, folder_in_use
-from lmtool.config.request import OUT, Request, to_plain_value
+from lmtool.config.request import Request, to_plain_value
 from lmtool.config.rules import require, require_flags
 from lmtool.config.types import TRAINING
 from lmtool.errors import UserError
@@ -218,8 +218,9 @@ def sweep(
         else:
             values_in_grammar[key] = ",".join(to_hydra_text(to_plain_value(value, key)) for value in listed)
     hydra_choices = {"hydra/hydra_logging": "none"}
-    hydra_values = {OUT: escape_interpolation(str(folder)), "hydra.job_logging.root.handlers": ["file"]}
+    hydra_values = {"hydra.job_logging.root.handlers": ["file"]}
     request = replace(shared, choices=choices | hydra_choices, values=values_in_grammar | hydra_values, sweep=True)
+    request = request.with_out(str(folder))
     # Hydra sets up logging for the whole process.
     with folder_in_use(settings.get("options")), hydra_state(), restore_logging():
         run_sweep(request, quiet=True, progress=shows_progress(progress))

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 
 from lmtool.cli import help_pages
-from lmtool.cli.help_pages import chosen_groups, line_types
+from lmtool.cli.help_pages import line_types, read_choices
 from lmtool.commands import bare_setting, verbs
 from lmtool.config.options import EXPERIMENT, GROUP_SETTINGS, PLUGINS, conf_dir, folder_in_use, yaml_files
 from lmtool.config.request import HYDRA_TEXTS, OUT
@@ -114,33 +114,33 @@ def _whole_words(words: list[str], last: str) -> list[str]:
     options = (line.last_override("options") or "").partition("=")[2]
     with suppress(UserError), folder_in_use(options or None):
         try:
-            groups = chosen_groups(line)
+            choices = read_choices(line)
         except UserError:
-            groups = {}
-        return _values(line, groups, last) if equals else _keys(line, groups, last)
+            choices = {}
+        return _values(line, choices, last) if equals else _keys(line, choices, last)
     return []
 
 
-def _keys(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
+def _keys(line: CommandLine, choices: dict[str, str], last: str) -> list[str]:
     """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
     verb = str(line.verb)
-    names = [f"{OUT}=", *(name for group in groups for name in (f"{group}=", f"{group}."))]
+    names = [f"{OUT}=", *(name for group in choices for name in (f"{group}=", f"{group}."))]
     names += [f"+{EXPERIMENT}="] if verb == "train" else []
     names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)] if last.startswith("h") else []
     files = [("", read_yaml(conf_dir() / f"{name}.yaml")) for name in ("common", verb)]
-    inside = [group for group in groups if last.startswith(f"{group}.")]
-    files += [(f"{group}.", read_option(group, groups[group], line.folders)) for group in inside]
+    inside = [group for group in choices if last.startswith(f"{group}.")]
+    files += [(f"{group}.", read_option(group, choices[group], line.folders)) for group in inside]
     for prefix, file in files:
         parents = {setting.path[:-1] for setting in file.settings}
         names += [prefix + ".".join(setting.path) + "=" for setting in file.settings if setting.path not in parents]
     return names + (_paths(last) if bare_setting(verb) == ("paths", True) else [])
 
 
-def _values(line: CommandLine, groups: dict[str, str], last: str) -> list[str]:
+def _values(line: CommandLine, choices: dict[str, str], last: str) -> list[str]:
     """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
     name = key.lstrip("+")
-    own = {group: option for group, option in groups.items() if name.startswith(f"{group}.")}
+    own = {group: option for group, option in choices.items() if name.startswith(f"{group}.")}
     type_ = line_types(str(line.verb), own, line.folders).below(name.split(".")) or SettingType()
     several = value.startswith("[") or type_.item is not None or line.multirun
     start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0

@@ -14,7 +14,7 @@ from lmtool import __version__
 from lmtool.commands import bare_setting, verb_setting_types, verbs
 from lmtool.config.options import EXPERIMENT, conf_dir, yaml_files
 from lmtool.config.types import SettingType, option_types
-from lmtool.config.yaml_files import Setting, choose_options, read_opening, read_option, read_yaml, read_yaml_text
+from lmtool.config.yaml_files import Setting, complete_choices, read_opening, read_option, read_yaml, read_yaml_text
 from lmtool.errors import UserError
 from lmtool.requests.arguments import CommandLine
 from lmtool.system.process import processor
@@ -27,18 +27,18 @@ SWEEPS = (
 )
 
 
-def chosen_groups(line: CommandLine) -> dict[str, str]:
+def read_choices(line: CommandLine) -> dict[str, str]:
     """Return the option of each group of a line, in a sweep the first of several."""
     assert line.verb is not None, "groups are those of a verb"
     texts = dict(word.split("=", 1) for word in line.overrides if "=" in word)
-    choices = {key: (text.partition(",")[0] if line.multirun else text).strip("'\"") for key, text in texts.items()}
-    return choose_options(line.verb, choices, line.folders)
+    given = {key: (text.partition(",")[0] if line.multirun else text).strip("'\"") for key, text in texts.items()}
+    return complete_choices(line.verb, given, line.folders)
 
 
-def line_types(verb: str, groups: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
-    """Return the settings of a verb, and of the options of groups, as the fields of one type."""
+def line_types(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> SettingType:
+    """Return the settings of a verb and of the chosen options, as the fields of one type."""
     types = verb_setting_types(verb)
-    for group, option in groups.items():
+    for group, option in choices.items():
         kind = read_option(group, option, folders).kind or option
         types[group] = SettingType(fields=option_types(group, kind))
     return SettingType(fields=types)
@@ -97,25 +97,25 @@ def verb_page(line: CommandLine) -> str:
         return completion_page()
     if verb not in verbs():
         raise UserError(f"no verb {verb!r}{nearest(verb, verbs())}")
-    groups, folders = chosen_groups(line), line.folders
-    types, bare = line_types(verb, groups, folders), bare_setting(verb)
+    choices, folders = read_choices(line), line.folders
+    types, bare = line_types(verb, choices, folders), bare_setting(verb)
     file = read_yaml(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb}" + (f" [{bare[0].upper()}{'...' * bare[1]}]" if bare else "")
     lines = [f"{usage}: {file.title}", "", file.description]
-    for group, option in groups.items():
+    for group, option in choices.items():
         descriptions = describe_options(group, folders).items()
         lines += ["", f"{group}= one of"]
         lines += [f"  {'*' if name == option else ' '} {name:<20} {text}" for name, text in descriptions]
     if verb == "train":
         lines += ["", f"+{EXPERIMENT}= complete settings by name"]
         lines += [f"    {name:<20} {text}" for name, text in describe_options(EXPERIMENT, folders).items()]
-    lines += ["", "Keys (* marks the options chosen above):" if groups else "Keys:", ""]
+    lines += ["", "Keys (* marks the options chosen above):" if choices else "Keys:", ""]
     lines += [
         _format_setting(item, "", types)
         for name in ("common", verb)
         for item in read_yaml(conf_dir() / f"{name}.yaml").settings
     ]
-    for group, option in groups.items():
+    for group, option in choices.items():
         lines += ["", f"{group}={option}"]
         lines += [_format_setting(item, f"{group}.", types) for item in read_option(group, option, folders).settings]
     lines += ["", *SWEEPS, "", "Examples:", *(f"  {example}" for example in file.examples)]

@@ -13,8 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.config.composition import hydra_words, run_hydra_app, verb_settings
-from lmtool.config.grammar import escape_interpolation
-from lmtool.config.request import OUT, Request
+from lmtool.config.request import Request
 from lmtool.config.settings import describe_config_error
 from lmtool.errors import UserError, first_line
 from lmtool.requests.arguments import CommandLine
@@ -22,6 +21,7 @@ from lmtool.requests.compose import compose_request
 from lmtool.requests.run import resolve_hydra_by, run_once
 from lmtool.requests.run_sweep import run_sweep
 from lmtool.requests.words import parse_request
+from lmtool.session import processes_started
 from lmtool.system.process import require_environment
 from lmtool.system.terminal import write_out
 
@@ -30,24 +30,31 @@ def run_line(line: CommandLine) -> int:
     """Run a command line and return its exit code."""
     logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     require_environment()
-    request = discard_output_of_higher_ranks(parse_request(line))
+    request = parse_request(line)
+    if processes_started() > 1:
+        _require_one_training(request)
+        request = discard_output_of_higher_ranks(request)
     part, info = line.flags.get("--cfg"), line.flags.get("--info")
     if info is not None:
         if part is not None:
             raise UserError("--info: show one thing at a time, without --cfg")
-        compose_request(request)  # which checks what Hydra will read
-        try:
-            run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
-        except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
-            raise UserError(f"--info: {first_line(error)}") from error
-        return 0
-    if part is not None:
+        _show_info(request, info)
+    elif part is not None:
         _show_settings(request, part, resolve="--resolve" in line.flags)
     elif request.sweep:
         return run_sweep(request)
     else:
         run_once(request)
     return 0
+
+
+def _show_info(request: Request, info: str) -> None:
+    """Print what Hydra's --info shows of a request. info: one of its values, e.g. defaults."""
+    compose_request(request)  # which checks what Hydra will read
+    try:
+        run_hydra_app(request, [f"--info={info}"], hydra_words(request), lambda _: None)
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"--info: {first_line(error)}") from error
 
 
 def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
@@ -63,15 +70,19 @@ def _show_settings(request: Request, part: str, *, resolve: bool) -> None:
             raise UserError(f"--cfg {part}: {describe_config_error(error)}") from error
 
 
+def _require_one_training(request: Request) -> None:
+    """Raise UserError for a request that several processes of torchrun cannot run together."""
+    if request.verb != "train" or request.sweep:
+        raise UserError(
+            "torchrun starts several processes, which can only train one model together: run this command without "
+            "torchrun"
+        )
+
+
 def discard_output_of_higher_ranks(request: Request) -> Request:
     """Return this process's request; higher ranks get a temporary output folder, removed when the process ends."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return request
-    if request.verb != "train" or request.sweep:
-        raise UserError("torchrun starts several processes, which can only train one model together: leave it out")
     if os.environ.get("RANK", "0") == "0":
         return request
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    elsewhere = Request("train", values={OUT: escape_interpolation(folder), "hydra.output_subdir": None})
-    return request.without("hydra.run.dir").updated(elsewhere)
+    return request.with_out(folder).updated(Request(request.verb, values={"hydra.output_subdir": None}))

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -22,7 +22,16 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from lmtool.config.grammar import sweep_values, to_hydra_text
 from lmtool.config.options import conf_dir, option_sources
-from lmtool.config.request import DICTIONARIES, HYDRA_TEXTS, OUT, SEARCH_PATH, Request, is_hydra_key
+from lmtool.config.request import (
+    DICTIONARIES,
+    HYDRA_TEXTS,
+    OUT,
+    RUN_DIR,
+    SEARCH_PATH,
+    SWEEP_DIR,
+    Request,
+    is_run_control_key,
+)
 from lmtool.config.types import SettingType, option_types
 
 # The version of Hydra's behavior, which Hydra 1.3 asks for and Hydra 1.4 warns of.
@@ -38,18 +47,15 @@ class UnknownKeyError(Exception):
 class Composition:
     """The options that a request chooses, composed, and the types of their settings; values are not set.
 
-    verb_types: types of the verb's own settings, by name. Raises Hydra's and OmegaConf's errors.
+    verb_types: types of the verb's own settings, by name. composed: the composed options. choices: the option of each
+    group in use, without those of Hydra. Raises Hydra's and OmegaConf's errors.
     """
 
     def __init__(self, request: Request, verb_types: Mapping[str, SettingType]) -> None:
         self.request, self.verb_types = request, verb_types
-        self.options = _compose_choices(request)
-
-    @cached_property
-    def groups(self) -> dict[str, str]:
-        """The groups in use, each with its option; not those of Hydra."""
-        chosen = ((str(key).partition("@")[0], str(name)) for key, name in self.options.hydra.runtime.choices.items())
-        return {group: name for group, name in chosen if "/" not in group and group in self.options}
+        self.composed = _compose_choices(request)
+        chosen = ((str(key).partition("@")[0], str(name)) for key, name in self.composed.hydra.runtime.choices.items())
+        self.choices = {group: name for group, name in chosen if "/" not in group and group in self.composed}
 
     def type_of(self, key: str) -> SettingType | None:
         """Return the type of a setting by its whole key, or None if there is no such setting."""
@@ -58,19 +64,19 @@ class Composition:
             return SettingType(frozenset({"str"} if key in (*HYDRA_TEXTS, OUT) else ()))
         if head in self.verb_types:
             return self.verb_types[head].below(path)
-        return self.option(head).below(path) if head in self.groups else None
+        return self.option_type(head).below(path) if head in self.choices else None
 
-    def option(self, group: str) -> SettingType:
+    def option_type(self, group: str) -> SettingType:
         """Return the settings of a group's option as the fields of one type, which is free if they are unknown."""
-        values = self.options.get(group)
+        values = self.composed.get(group)
         fields = option_types(
-            group, str(values.get("kind", self.groups[group]) if OmegaConf.is_dict(values) else values)
+            group, str(values.get("kind", self.choices[group]) if OmegaConf.is_dict(values) else values)
         )
         return SettingType(frozenset({group} if fields else ()), fields=fields)
 
     def keys(self) -> list[str]:
         """Return the whole keys of all settings that hold no others, and of Hydra's folders."""
-        options = {group: self.option(group) for group in self.groups}
+        options = {group: self.option_type(group) for group in self.choices}
         keys = [*SettingType(fields=dict(self.verb_types)).leaves(), *SettingType(fields=options).leaves()]
         return [key for key in keys if not key.endswith(".kind")] + [OUT]
 
@@ -79,7 +85,7 @@ class Composition:
 
         Raises UnknownKeyError for a key that does not exist.
         """
-        settings, values = copy.deepcopy(self.options), self.request.values
+        settings, values = copy.deepcopy(self.composed), self.request.values
         for key, value in values.items():
             if key not in (SEARCH_PATH, OUT):
                 try:
@@ -91,8 +97,8 @@ class Composition:
         if OUT in values:
             (hydra_settings.sweep if hydra_settings.mode == RunMode.MULTIRUN else hydra_settings.run).dir = values[OUT]
         words = self.request.words()
-        hydra_settings.overrides.task = [word for word in words if not is_hydra_key(word)]
-        hydra_settings.overrides.hydra = [word for word in words if is_hydra_key(word)]
+        hydra_settings.overrides.task = [word for word in words if not is_run_control_key(word)]
+        hydra_settings.overrides.hydra = [word for word in words if is_run_control_key(word)]
         return settings
 
 
@@ -141,7 +147,8 @@ def _search_path(request: Request) -> list[str]:
 
 
 def hydra_words(request: Request, optional_keys: Collection[str] = ()) -> list[str]:
-    """Return a request as overrides for Hydra's own application, but the output folder of a sweep.
+    """Return a request as overrides for Hydra's own application, without the sweep's output folder.
+
     optional_keys: keys that some jobs of a sweep lack.
     """
     words = []
@@ -150,11 +157,11 @@ def hydra_words(request: Request, optional_keys: Collection[str] = ()) -> list[s
             options = sweep_values(key.lstrip("+"), value, request.folders) if key in optional_keys else None
             name = f"{OPTIONAL}{key.lstrip('+')}" if key in optional_keys else key
             words.append(f"{name}={','.join(options or [value])}")
-        elif key not in (OUT, "hydra.sweep.dir", SEARCH_PATH, "hydra.mode"):
-            text = value if request.sweep and not is_hydra_key(key) else to_hydra_text(value)
+        elif key not in (OUT, SWEEP_DIR, SEARCH_PATH, "hydra.mode"):
+            text = value if request.sweep and not is_run_control_key(key) else to_hydra_text(value)
             words.append(f"{'++' if key in optional_keys or key in DICTIONARIES else ''}{key}={text}")
     if OUT in request.values and not request.sweep:
-        words.append(f"hydra.run.dir={to_hydra_text(request.values[OUT])}")
+        words.append(f"{RUN_DIR}={to_hydra_text(request.values[OUT])}")
     search = _search_path(request)
     words += [f"{SEARCH_PATH}={to_hydra_text(search)}"] if search else []
     return words

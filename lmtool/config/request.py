@@ -18,9 +18,11 @@ from lmtool.config.rules import format_value
 from lmtool.errors import UserError
 
 OUT = "out"  # the output folder: of a run, or, in a sweep, of the sweep
+RUN_DIR, SWEEP_DIR = "hydra.run.dir", "hydra.sweep.dir"  # Hydra's names for it
+OUT_KEYS = (OUT, RUN_DIR, SWEEP_DIR)
 SEARCH_PATH = "hydra.searchpath"
 # Hydra's settings that are paths or names; the types of its other settings are not known here.
-HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
+HYDRA_TEXTS = (RUN_DIR, SWEEP_DIR, "hydra.sweep.subdir", "hydra.job.name")
 # Settings that are dictionaries with keys of the user's own.
 DICTIONARIES = {"data.train", "data.downloads", "data.segmenter", "smoother.source_weights", "counts.options"}
 
@@ -31,11 +33,10 @@ class Request:
 
     choices: the option of each group that is chosen, by the group, with Hydra's mark `+` for an experiment. values: by
     whole key, with `+` for a key of Hydra's that is added; text is as OmegaConf reads it: `${...}` is an interpolation,
-    unless it is escaped. sweep: whether choices and values are those of a
-    sweep, in Hydra's grammar, e.g. "1,2". config_dir: the folder of --config-dir.
-    order: keys of choices and values as they were given, by which a sweep numbers its jobs. started_in: the folder to
-    which relative paths of a saved request refer. user_keys: keys of values that the user has given, if others are from
-    an untrusted saved request; None: all.
+    unless it is escaped. sweep: whether choices and values are those of a sweep, in Hydra's grammar, e.g. "1,2".
+    config_dir: the folder of --config-dir. order: keys of choices and values as they were given, by which a sweep
+    numbers its jobs. started_in: the folder to which relative paths of a saved request refer. user_keys: keys of values
+    that the user has given, if others are from an untrusted saved request; None: all.
     """
 
     verb: str
@@ -72,7 +73,7 @@ class Request:
                 if key in GROUP_MODULES and isinstance(value, Mapping) and "kind" in value:
                     choices[key] = str(value["kind"])
                     value = {name: item for name, item in value.items() if name != "kind"}
-                values |= dict(_iterate_leaves(key, to_plain_value(value, key)))
+                values |= dict(_iterate_settings(key, to_plain_value(value, key)))
         return cls(verb, choices, values)
 
     @classmethod
@@ -86,7 +87,7 @@ class Request:
         return {name: value for name, value in asdict(self).items() if value and name != "user_keys"}
 
     def updated(self, new: Request) -> Request:
-        """Return this request with the choices and values of a newer one, which count where both have one."""
+        """Return this request with the choices and values of a newer one; the newer value wins."""
         order = [*self.order, *(key for key in new.order if key not in self.order)]
         user_keys = None if self.user_keys is None else self.user_keys | new.values.keys()
         config_dir = new.config_dir or self.config_dir
@@ -96,6 +97,10 @@ class Request:
     def without(self, *keys: str) -> Request:
         """Return this request without the values of some keys."""
         return replace(self, values={key: value for key, value in self.values.items() if key not in keys})
+
+    def with_out(self, folder: str) -> Request:
+        """Return this request with another output folder."""
+        return self.without(*OUT_KEYS).updated(Request(self.verb, values={OUT: escape_interpolation(folder)}))
 
     def words_in_groups(self, *groups: str) -> list[str]:
         """Return, as words, the choices and values that are of one of the groups."""
@@ -114,13 +119,17 @@ class Request:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its choices and values by key, but those of Hydra."""
-        values = {key.lstrip("+"): value for key, value in self.items()}
-        return {key: value for key, value in values.items() if not is_hydra_key(key)}
+        """Its choices and values by key, without those that control the run."""
+        return {key.lstrip("+"): value for key, value in self.items() if not is_run_control_key(key)}
+
+    @property
+    def setting_values(self) -> dict[str, Any]:
+        """Its values, without those that control the run."""
+        return {key: value for key, value in self.values.items() if not is_run_control_key(key)}
 
     @property
     def folders(self) -> list[Path]:
-        """The folder of --config-dir, from the current one, if there is one."""
+        """[--config-dir, relative to the working folder], or []."""
         return [Path(os.path.relpath(self.config_dir))] if self.config_dir else []
 
     def words(self) -> list[str]:
@@ -128,8 +137,8 @@ class Request:
         return [f"{key}={format_value(value)}" for key, value in self.items()]
 
 
-def is_hydra_key(key: str) -> bool:
-    """Return whether a key, or the name of a group, is one of Hydra's own, or the output folder."""
+def is_run_control_key(key: str) -> bool:
+    """Return whether a key or a group controls the run: it is one of Hydra's own, or names the output folder."""
     return re.match(r"\+*(hydra([./]|$)|out$)", key.partition("=")[0]) is not None
 
 
@@ -151,7 +160,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat_values
 
 
-def _iterate_leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_settings(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values of nested dictionaries with their whole keys."""
     if not isinstance(value, dict) or key in DICTIONARIES or (not value and "." in key):
         yield key, value
@@ -159,7 +168,7 @@ def _iterate_leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not value and key not in GROUP_MODULES:
         yield key, value
     for name, item in value.items():
-        yield from _iterate_leaves(f"{key}.{name}", item)
+        yield from _iterate_settings(f"{key}.{name}", item)
 
 
 def to_plain_value(value: Any, key: str) -> Any:

@@ -97,7 +97,7 @@ def build_named_option(group: str, value: Any, key: str) -> Any:
     """Return the settings of an option that a setting of another option gives: as its name, or as a mapping with the
     name as `kind` and values that replace those of its YAML file.
 
-    key: key of that setting. Raises UserError if `given` does not name an option or has settings that do not fit it.
+    key: key of that setting. Raises UserError if `value` names no option or does not fit it.
     """
     values = {"kind": value} if isinstance(value, str) else value
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):

@@ -105,21 +105,21 @@ def read_option(group: str, option: str, folders: Sequence[Path] = ()) -> YamlFi
     raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, GROUP_MODULES)}")
 
 
-def choose_options(verb: str, choices: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the option of each group that a verb uses: that of `choices`, else of their +experiment, else of the
+def complete_choices(verb: str, given: Mapping[str, str], folders: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the option of each group that a verb uses: that of `given`, else of its +experiment, else of the
     defaults lists. Raises UserError for one that does not exist. folders: as in yaml_files.
     """
-    all_choices, experiment = dict(choices), choices.get(f"+{EXPERIMENT}")
+    all_given, experiment = dict(given), given.get(f"+{EXPERIMENT}")
     if experiment is not None:
-        all_choices = read_option(EXPERIMENT, experiment, folders).groups | all_choices
-    groups: dict[str, str] = {}
+        all_given = read_option(EXPERIMENT, experiment, folders).groups | all_given
+    choices: dict[str, str] = {}
     files = [read_yaml(conf_dir() / f"{verb}.yaml")]
     for file in files:  # which grows by those of the options
         for group, default in file.groups.items():
-            groups[group] = all_choices.get(group, default)
-            below = read_option(group, groups[group], folders)
+            choices[group] = all_given.get(group, default)
+            below = read_option(group, choices[group], folders)
             files += [below] if below not in files else []
-    return groups
+    return choices
 
 
 def read_yaml(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:

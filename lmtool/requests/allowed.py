@@ -3,10 +3,10 @@
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()` and `class`
 name, `hydra.launcher.setup` and some of Spark's options are shell, and `options` is a folder of Python files. A user
 who writes such a setting on the command line runs their own code; YAML files of --config-dir and hydra.searchpath, and
-a run folder, may come from a stranger: they are untrusted and must not run code. Composing them runs nothing. What they
-are composed to is compared with what lmtool's own files are, wherever the difference comes from, and it must be in a
-list of keys, each with the form of its values. Hydra's own application, which runs sweeps, does not read such files: it
-gets what has been checked, as words.
+a run folder, may come from a stranger: they are untrusted and must not run code. Composing them runs nothing. The
+composed settings are compared with those of lmtool's own files alone. Each key that differs must be in ALLOWED, with a
+value of the form given there. Hydra's own application, which runs sweeps, does not read such files: it gets what has
+been checked, as words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lmtool.config.composition import Composition
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, PLUGINS
-from lmtool.config.request import OUT, SEARCH_PATH, Request, is_hydra_key
+from lmtool.config.request import OUT, OUT_KEYS, SEARCH_PATH, Request, is_run_control_key
 from lmtool.config.rules import format_value, require_text
 from lmtool.config.settings import SettingError
 from lmtool.config.types import TRAINING
@@ -35,22 +35,84 @@ NAME, WORDS = r"(?!\.\.?$)[^/\\$]+", r"([^$\\:]|:(?!//))*"
 NUMBER, SIZE = r"-?[\d.]+(e[-+]?\d+)?|true|false|null|auto", r"[\d.]+ *([kmgtp]?b?|[mu]?s|min|h|d)|true|false"
 # What untrusted files and requests may set of these, with the form of its values; the rest only the command line sets.
 ALLOWED = {
-    r"hydra\.(run\.dir|sweep\.(dir|subdir)|output_subdir)": FOLDER,
-    r"hydra\.(job\.name|launcher\.name|sweeper\.study_name)": NAME,
-    r"hydra\.mode": "RUN|MULTIRUN",
-    r"hydra\.launcher\.(n_jobs|verbose|timeout|batch_size|timeout_min|cpus_per_task|gpus_per_node|tasks_per_node|mem_gb"
-    r"|nodes|stderr_to_stdout|cpus_per_gpu|gpus_per_task|signal_delay_s|max_num_timeout|array_parallelism)": NUMBER,
-    r"hydra\.launcher\.(max_nbytes|mem_per_gpu|mem_per_cpu)": SIZE,
-    r"hydra\.launcher\.(partition|qos|comment|constraint|exclude|gres|account)": WORDS,
-    r"hydra\.sweeper\.(max_batch_size|n_trials|n_jobs|max_failure_rate|sampler\.[a-z]\w*)": NUMBER,
-    r"hydra\.sweeper\.direction": "minimize|maximize",
-    r"counts\.master": r"local(\[(\d+|\*)(, *\d+)?\])?",
-    r"options|counts\.options": "null",
-    r"counts\.options\.spark\.((driver|executor)\.(memory(Overhead(Factor)?)?|cores)|driver\.maxResultSize|task\.cpus"
-    r"|executor\.(instances|heartbeatInterval)|cores\.max|default\.parallelism|memory\.(storageF|f)raction"
-    r"|sql\.shuffle\.partitions|network\.timeout|rpc\.(askTimeout|message\.maxSize)|reducer\.maxSizeInFlight"
-    r"|shuffle\.(compress|file\.buffer|io\.(maxRetries|retryWait)))": SIZE,
+    # Folders below the working folder or the sweep's.
+    "hydra.run.dir": FOLDER,
+    "hydra.sweep.dir": FOLDER,
+    "hydra.sweep.subdir": FOLDER,
+    "hydra.output_subdir": FOLDER,
+    # Names of jobs and of a search, which become names of files.
+    "hydra.job.name": NAME,
+    "hydra.launcher.name": NAME,
+    "hydra.sweeper.study_name": NAME,
+    # One of two words: whether to sweep, and what a search looks for.
+    "hydra.mode": "RUN|MULTIRUN",
+    "hydra.sweeper.direction": "minimize|maximize",
+    # How many jobs run at once, how long, and on what.
+    "hydra.launcher.n_jobs": NUMBER,
+    "hydra.launcher.verbose": NUMBER,
+    "hydra.launcher.timeout": NUMBER,
+    "hydra.launcher.batch_size": NUMBER,
+    "hydra.launcher.timeout_min": NUMBER,
+    "hydra.launcher.cpus_per_task": NUMBER,
+    "hydra.launcher.gpus_per_node": NUMBER,
+    "hydra.launcher.tasks_per_node": NUMBER,
+    "hydra.launcher.mem_gb": NUMBER,
+    "hydra.launcher.nodes": NUMBER,
+    "hydra.launcher.stderr_to_stdout": NUMBER,
+    "hydra.launcher.cpus_per_gpu": NUMBER,
+    "hydra.launcher.gpus_per_task": NUMBER,
+    "hydra.launcher.signal_delay_s": NUMBER,
+    "hydra.launcher.max_num_timeout": NUMBER,
+    "hydra.launcher.array_parallelism": NUMBER,
+    "hydra.launcher.max_nbytes": SIZE,
+    "hydra.launcher.mem_per_gpu": SIZE,
+    "hydra.launcher.mem_per_cpu": SIZE,
+    # Names that a cluster gives its resources and accounts.
+    "hydra.launcher.partition": WORDS,
+    "hydra.launcher.qos": WORDS,
+    "hydra.launcher.comment": WORDS,
+    "hydra.launcher.constraint": WORDS,
+    "hydra.launcher.exclude": WORDS,
+    "hydra.launcher.gres": WORDS,
+    "hydra.launcher.account": WORDS,
+    # How long a search runs.
+    "hydra.sweeper.max_batch_size": NUMBER,
+    "hydra.sweeper.n_trials": NUMBER,
+    "hydra.sweeper.n_jobs": NUMBER,
+    "hydra.sweeper.max_failure_rate": NUMBER,
+    # Spark on this machine; any other master is a computer that gets the data.
+    "counts.master": r"local(\[(\d+|\*)(, *\d+)?\])?",
+    # Neither a folder of Python files nor all of Spark's options at once.
+    "options": "null",
+    "counts.options": "null",
+    # Memory, cores and network of Spark.
+    "counts.options.spark.driver.memory": SIZE,
+    "counts.options.spark.driver.memoryOverhead": SIZE,
+    "counts.options.spark.driver.memoryOverheadFactor": SIZE,
+    "counts.options.spark.driver.cores": SIZE,
+    "counts.options.spark.driver.maxResultSize": SIZE,
+    "counts.options.spark.executor.memory": SIZE,
+    "counts.options.spark.executor.memoryOverhead": SIZE,
+    "counts.options.spark.executor.memoryOverheadFactor": SIZE,
+    "counts.options.spark.executor.cores": SIZE,
+    "counts.options.spark.executor.instances": SIZE,
+    "counts.options.spark.executor.heartbeatInterval": SIZE,
+    "counts.options.spark.task.cpus": SIZE,
+    "counts.options.spark.cores.max": SIZE,
+    "counts.options.spark.default.parallelism": SIZE,
+    "counts.options.spark.memory.fraction": SIZE,
+    "counts.options.spark.memory.storageFraction": SIZE,
+    "counts.options.spark.sql.shuffle.partitions": SIZE,
+    "counts.options.spark.network.timeout": SIZE,
+    "counts.options.spark.rpc.askTimeout": SIZE,
+    "counts.options.spark.rpc.message.maxSize": SIZE,
+    "counts.options.spark.reducer.maxSizeInFlight": SIZE,
+    "counts.options.spark.shuffle.compress": SIZE,
+    "counts.options.spark.shuffle.file.buffer": SIZE,
+    "counts.options.spark.shuffle.io.maxRetries": SIZE,
+    "counts.options.spark.shuffle.io.retryWait": SIZE,
 }
+SAMPLER = re.compile(r"hydra\.sweeper\.sampler\.[a-z]\w*")  # settings of a search's sampler, all of them numbers
 PARAMETERS = "hydra.sweeper.params."
 SET_BY_HYDRA = (  # what Hydra sets itself, and what a request gives in another place
     *(f"hydra.runtime.{name}" for name in ("version", "cwd", "config_sources", "choices")),
@@ -69,7 +131,7 @@ def require_allowed_settings(composition: Composition, settings: DictConfig) -> 
     user_keys = values.keys() if request.user_keys is None else values.keys() & request.user_keys
     user_leaves = {".".join(path) for key in user_keys for path, _ in _iterate_leaves(values[key], (key,))}
     if OUT in user_leaves:
-        user_leaves |= {"hydra.run.dir", "hydra.sweep.dir"}
+        user_leaves |= {*OUT_KEYS}
     for key, value in restricted_changes(composition, settings).items():
         if key not in user_leaves:
             require_allowed(key, value)
@@ -100,14 +162,14 @@ def _compose_trusted(composition: Composition) -> DictConfig:
 
 def _compose_own_files(request: Request, choices: dict[str, str]) -> DictConfig:
     """Compose the verb of a request by lmtool's own files alone, with these choices."""
-    return Composition(replace(request, choices=choices, values={}, config_dir=None), {}).options
+    return Composition(replace(request, choices=choices, values={}, config_dir=None), {}).composed
 
 
 def find_trusted_choices(composition: Composition) -> dict[str, str]:
     """Return the options of Hydra's groups that are chosen and not its defaults; for an untrusted launcher or sweeper,
     the installed one that it is made of.
     """
-    request, hydra_settings = composition.request, composition.options.hydra
+    request, hydra_settings = composition.request, composition.composed.hydra
     defaults = _compose_own_files(request, {}).hydra.runtime.choices
     options = {
         str(group): str(option)
@@ -146,12 +208,12 @@ def require_allowed(key: str, value: Any) -> None:
     require_text(key, text)
     if key.startswith(PARAMETERS) and "._" not in key:  # with the sweeper, Hydra instantiates a _target_ within them
         name = key.removeprefix(PARAMETERS)  # an override of each job
-        if is_hydra_key(name):
+        if is_run_control_key(name):
             raise SettingError(f"{key}={text}: {REMEDY}", key)
         if name.startswith("~"):
             raise SettingError(f"{key}: a parameter is a setting, which cannot be left out", key)
         return require_allowed(name.lstrip("+"), value)
-    form = next((form for keys, form in ALLOWED.items() if re.fullmatch(keys, key)), None)
+    form = NUMBER if SAMPLER.fullmatch(key) else ALLOWED.get(key)
     is_choice = key == "counts" and re.fullmatch(r"[\w, ]+", text) is not None
     is_allowed = is_choice or (form is not None and re.fullmatch(form, text, re.IGNORECASE) is not None)
     if (RESTRICTED_KEYS.match(key) or "@" in key) and not is_allowed:

@@ -15,7 +15,7 @@ from lmtool.config.grammar import sweep_values
 from lmtool.config.options import EXPERIMENT
 from lmtool.config.request import Request
 from lmtool.config.settings import SettingError
-from lmtool.config.yaml_files import choose_options, require_bounded_aliases
+from lmtool.config.yaml_files import complete_choices, require_bounded_aliases
 from lmtool.errors import UserError
 from lmtool.requests import mistakes
 from lmtool.requests.allowed import require_allowed_settings
@@ -26,27 +26,33 @@ def compose_options(request: Request, *, may_leave_out: bool = False) -> Composi
     for path in mistakes.user_yaml_files(request):
         require_bounded_aliases(path)
     try:
-        composition = Composition(request, verb_setting_types(request.verb))
-        composition.groups  # noqa: B018  # raises for a configuration that is not made of settings
-        return composition
-    except Exception as error:
-        user_error = mistakes.explain_compose_error(error, request)
-        if user_error is None:
-            raise
+        return _compose_once(request)
+    except UserError:
         unused = _unused_groups(request)
         if not unused:
-            raise user_error from error
+            raise
     choices = {group: option for group, option in request.choices.items() if group not in unused}
-    composition = compose_options(replace(request, choices=choices))
+    composition = _compose_once(replace(request, choices=choices))
     if not may_leave_out:
         raise UserError(mistakes.describe_unknown_key(unused[0], [composition]))
     return composition
 
 
+def _compose_once(request: Request) -> Composition:
+    """Compose the options of a request. Raises UserError for a mistake."""
+    try:
+        return Composition(request, verb_setting_types(request.verb))
+    except Exception as error:
+        user_error = mistakes.explain_compose_error(error, request)
+        if user_error is None:
+            raise
+        raise user_error from error
+
+
 def _unused_groups(request: Request) -> list[str]:
     """Return the chosen groups that the defaults lists do not use; none if an option does not exist."""
     with suppress(UserError):
-        used = choose_options(request.verb, request.choices, request.folders)
+        used = complete_choices(request.verb, request.choices, request.folders)
         return [group for group in request.choices if not is_special(group) and group not in used]
     return []
 
@@ -67,7 +73,7 @@ def compose_jobs(request: Request, optional_keys: Collection[str] = ()) -> list[
     may_leave_out = bool(names or optional_keys)
     jobs = [job for each in requests for job in _compose_job_of_each_option(each, may_leave_out)]
     for group in request.choices:
-        if not (is_special(group) or group in optional_keys or any(group in job.groups for job in jobs)):
+        if not (is_special(group) or group in optional_keys or any(group in job.choices for job in jobs)):
             raise UserError(mistakes.describe_unknown_key(group, jobs))
     return jobs
 
@@ -85,7 +91,7 @@ def _compose_job_of_each_option(request: Request, may_leave_out: bool) -> list[C
     waiting = {group: names[1:] for group, names in options.items()}
     for job, choices in zip(jobs, choices_of_jobs, strict=False):  # which grow by the other options of each group
         for group in list(waiting):
-            if group in job.groups or "/" in group:  # in the first job that has the group
+            if group in job.choices or "/" in group:  # in the first job that has the group
                 others = [choices | {group: name} for name in waiting.pop(group)]
                 choices_of_jobs += others
                 jobs += map(compose, others)

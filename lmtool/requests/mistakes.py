@@ -17,7 +17,7 @@ from yaml import MarkedYAMLError, YAMLError
 from lmtool.commands import verb_setting_types, verbs
 from lmtool.config.composition import Composition, UnknownKeyError
 from lmtool.config.options import EXPERIMENT, GROUP_MODULES, PLUGINS, conf_dir, kinds, option_sources, yaml_files
-from lmtool.config.request import Request, is_hydra_key
+from lmtool.config.request import Request, is_run_control_key
 from lmtool.config.settings import SettingError, describe_config_error, find_sibling_keys, find_whole_key
 from lmtool.config.types import SettingType, option_types
 from lmtool.config.yaml_files import normalize_name, read_option, read_yaml, read_yaml_text
@@ -40,7 +40,7 @@ def describe_unknown_key(key: str, jobs: Sequence[Composition]) -> str:
     The key that is meant is searched for among those in use, then among those of other options and verbs: by other
     tools' names for it, by its last part, and by its spelling.
     """
-    used = list(dict.fromkeys(name for job in jobs for name in (*job.groups, *job.verb_types, *job.keys())))
+    used = list(dict.fromkeys(name for job in jobs for name in (*job.choices, *job.verb_types, *job.keys())))
     owners = _owners(jobs[0].request.folders)
     if key in owners and ("." in key or not _same_keys(key, used)):
         return f"no key {key!r}; it is a key of {_list_owners(key, owners, used)}"
@@ -141,7 +141,7 @@ def explain_values_error(error: Exception, composition: Composition) -> UserErro
     """Return the one-line form of an error in setting a request's values; None for any other error."""
     if isinstance(error, UnknownKeyError):
         key = str(error)
-        if is_hydra_key(key):
+        if is_run_control_key(key):
             return UserError(_describe_unknown_hydra_key(key, error.__cause__, composition.request))
         return UserError(describe_unknown_key(key, [composition]))
     if isinstance(error, OmegaConfBaseException):
@@ -216,11 +216,11 @@ def prefix_place(message: str, key: str, composition: Composition) -> str:
     request, key = composition.request, key.partition("[")[0]
     if any(key == name.lstrip("+") or key.startswith(f"{name.lstrip('+')}.") for name in request.values):
         return message
-    groups = composition.groups
+    choices = composition.choices
     if experiment := request.choices.get(f"+{EXPERIMENT}", "").strip("'"):
-        groups = {EXPERIMENT: experiment} | groups
+        choices = {EXPERIMENT: experiment} | choices
     files = []
-    for group, option in groups.items():
+    for group, option in choices.items():
         group_files, options = yaml_files(group, request.folders), [option]
         for name in options:  # which grows by the files that it is based on
             if name in group_files:

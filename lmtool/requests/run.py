@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lmtool.commands import run_command, settings_of
 from lmtool.config.composition import Composition, verb_settings
 from lmtool.config.options import GROUP_MODULES
-from lmtool.config.request import OUT, Request
+from lmtool.config.request import OUT, RUN_DIR, Request
 from lmtool.config.rules import require_folder
 from lmtool.config.settings import build_settings
 from lmtool.errors import UserError, first_line, translate_path_errors
@@ -84,7 +84,7 @@ def run_composed_command(
     request = composition.request
     with mistakes.translate_errors(composition), translate_path_errors():
         values = build_settings(verb_settings(settings), settings_of(request.verb))
-        choices = {group: option for group, option in composition.groups.items() if group in GROUP_MODULES}
+        choices = {group: option for group, option in composition.choices.items() if group in GROUP_MODULES}
         session = Session(folder, request, choices, **session_arguments)
         result = run_command(request.verb, values, session) if command is None else command(values, session)
         if isinstance(result, Result):
@@ -106,15 +106,16 @@ def write_settings(
 
 @contextmanager
 def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[str]:
-    """Make the output folder of a run, and give its path: where it may not be made, and nobody named it, that of a
-    temporary one for a verb whose result is what it prints.
+    """Make the output folder of a run, and give its path.
+
+    If it cannot be made and was not named, a verb that only prints gets a temporary folder.
     """
     folder = str(settings.hydra.run.dir)
     require_folder("out", folder)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        named = {OUT, "hydra.run.dir"} & request.values.keys()
+        named = {OUT, RUN_DIR} & request.values.keys()
         if named or settings_of(request.verb).makes:
             raise mistakes.explain_folder_error(error) from error
         write_out(f"note: {folder} cannot be made ({error.strerror}): the result is printed, not kept\n")

@@ -10,9 +10,9 @@ from typing import Any
 
 from lmtool.commands import verb_setting_types
 from lmtool.config.composition import Composition
-from lmtool.config.grammar import escape_interpolation, override_key, parse_value, sweep_values
+from lmtool.config.grammar import override_key, parse_value, sweep_values
 from lmtool.config.options import EXPERIMENT, yaml_files
-from lmtool.config.request import OUT, Request, is_hydra_key
+from lmtool.config.request import OUT, OUT_KEYS, RUN_DIR, SWEEP_DIR, Request, is_run_control_key
 from lmtool.config.rules import format_value, require_folder
 from lmtool.config.types import SettingType
 from lmtool.config.yaml_files import read_option, require_experiment
@@ -46,7 +46,7 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     with_choices = start.updated(Request(line.verb, choices))
     jobs = compose_jobs(with_choices, optional_keys or ())
     if optional_keys is None:
-        modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].options.hydra.mode)]
+        modes = [word.text for word in words if word.key == "hydra.mode"] or [str(jobs[0].composed.hydra.mode)]
         with_mode = replace(with_choices, sweep=line.multirun or modes[-1].endswith("MULTIRUN"))
     else:
         with_mode = replace(jobs[0].request, sweep=False)
@@ -54,8 +54,8 @@ def parse_request(line: CommandLine, optional_keys: Collection[str] | None = Non
     value_words = [word for word in words if word not in choice_words + lacking]
     values = dict(_read_setting(word, jobs, with_mode.sweep) for word in value_words)
     keys = with_mode.choices | values
-    if OUT in keys and {"hydra.run.dir", "hydra.sweep.dir"} & keys.keys():
-        raise UserError(f"out={keys[OUT]}: is hydra.run.dir=, in a sweep hydra.sweep.dir=: write one of them")
+    if OUT in keys and {RUN_DIR, SWEEP_DIR} & keys.keys():
+        raise UserError(f"out={keys[OUT]}: is {RUN_DIR}=, in a sweep {SWEEP_DIR}=: write one of them")
     order = [key for word in words for key in (f"+{word.key}", word.key) if key in keys]
     return with_mode.updated(Request(line.verb, values=values, order=order))
 
@@ -95,15 +95,15 @@ def _resumed_request(line: CommandLine) -> Request | None:
     given_keys = [override_key(word) for word in line.overrides]
     if line.multirun:
         kept = ("options", RESUME)
-        changed = [word for word in line.overrides if not is_hydra_key(word) and override_key(word) not in kept]
+        changed = [word for word in line.overrides if not is_run_control_key(word) and override_key(word) not in kept]
         if changed:
             remedy = f"-m resume={folder} reuses the settings of that sweep; leave it out"
             raise UserError(f"{' '.join(changed)}: {remedy}")
         earlier = _restrict_saved_request(read_sweep_request(line.verb, Path(folder)), folder, given_keys)
     else:
         earlier = resume_training_request(Path(folder), Request(line.verb, values=dict.fromkeys(given_keys)))
-    if {OUT, "hydra.run.dir", "hydra.sweep.dir"} & {*given_keys}:
-        raise UserError(f"resume={folder}: it continues in that folder; leave out= out")
+    if {*OUT_KEYS} & {*given_keys}:
+        raise UserError(f"resume={folder}: it continues in that folder; remove out=")
     return earlier
 
 
@@ -115,16 +115,15 @@ def resume_training_request(folder: Path, request: Request) -> Request:
 
 def _restrict_saved_request(earlier: Request, folder: str, given_keys: Collection[str]) -> Request:
     """Return an untrusted saved request, once it is checked, with its folder. given_keys: of the new command line."""
-    earlier = replace(earlier, user_keys=frozenset())
-    earlier = earlier.without(OUT, RESUME, "hydra.run.dir", "hydra.sweep.dir")
+    earlier = replace(earlier, user_keys=frozenset()).without(RESUME, *OUT_KEYS)
     require_allowed_request(earlier, given_keys)
-    return earlier.updated(Request(earlier.verb, values={OUT: escape_interpolation(folder)}))
+    return earlier.with_out(folder)
 
 
 def _read_setting(word: Word, jobs: list[Composition], is_sweep: bool) -> tuple[str, Any]:
     """Return the key and the value that a word sets. Raises UserError for an unknown key or a wrong form."""
-    key, is_hydra_setting = word.key, is_hydra_key(word.key)
-    if any(key == f"{group}.kind" for job in jobs for group in job.groups):
+    key, is_hydra_setting = word.key, is_run_control_key(word.key)
+    if any(key == f"{group}.kind" for job in jobs for group in job.choices):
         raise UserError(f"{word.written}: choose an option by {key.removesuffix('.kind')}={word.text}")
     type_ = next((job_type for job in jobs if (job_type := job.type_of(key)) is not None), None)
     if type_ is None:

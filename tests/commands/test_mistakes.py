@@ -1,7 +1,7 @@
 """Mistakes that only the verb itself can find: one line that says what is wrong, exit code 2, and no file.
 
 Numbers out of their range are in tests/cli/test_ranges.py, settings that contradict each other in
-tests/cli/test_contradictions.py.
+tests/requests/test_contradictions.py.
 """
 
 from __future__ import annotations

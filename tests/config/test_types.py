@@ -18,7 +18,7 @@ from lmtool.config.grammar import override_key, parse_value, quote_text, to_hydr
 from lmtool.config.options import GROUP_MODULES, folder_in_use
 from lmtool.config.settings import describe_config_error
 from lmtool.config.types import SettingType, hint_type, option_types
-from lmtool.config.yaml_files import choose_options, read_yaml
+from lmtool.config.yaml_files import complete_choices, read_yaml
 from lmtool.errors import UserError
 from lmtool.requests.values import read_text
 from tests.conftest import ROOT
@@ -156,7 +156,7 @@ def test_a_type_without_words() -> None:
 
 def test_the_options_that_a_verb_uses(tmp_path: Path) -> None:
     def of(**choices: str) -> dict[str, str]:
-        return choose_options("train", choices, [tmp_path])
+        return complete_choices("train", choices, [tmp_path])
 
     assert (of()["model"], of()["output"], of(model="nce")["output"]) == ("nplm", "softmax", "nce")
     assert "output" not in of(model="ngram") and of(model="ngram")["smoother"] == "modified_kneser_ney"

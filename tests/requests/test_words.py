@@ -294,10 +294,11 @@ def test_few_jobs_of_a_sweep_have_every_option(line: str) -> None:
         [f"{key}={value}" for value in sweep_values(key.lstrip("+"), text) or [text]] for key, text in pairs(words)
     ]
     chosen = [Request("train", dict(pairs(words))) for words in product(*tried)]
-    every = [compose_options(request, may_leave_out=True).groups for request in chosen]
-    few = [job.groups for job in compose_jobs(asked(["train", "-m", *words]))]
+    every = [compose_options(request, may_leave_out=True).choices for request in chosen]
+    few = [job.choices for job in compose_jobs(asked(["train", "-m", *words]))]
     assert few[0] == every[0] and len(few) <= len(every)
-    assert {item for groups in few for item in groups.items()} == {item for groups in every for item in groups.items()}
+    of_few, of_every = ({pair for choices in each for pair in choices.items()} for each in (few, every))
+    assert of_few == of_every
 
 
 def pairs(words: Iterable[str]) -> list[tuple[str, str]]:

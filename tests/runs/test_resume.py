@@ -253,7 +253,7 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "model.hidden_dim=13" in refused and "started with 12" in refused
     assert "optim=sgd" in lmtool("train", "resume=cut", "optim=sgd", code=2)
     assert "a different store" in lmtool("train", "resume=cut", "data.vocabulary.min_count=2", code=2)
-    assert "leave out= out" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
+    assert "remove out=" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
     shutil.copytree("cut", "other")
     said = lmtool("train", "resume=other", "threads=1")
     assert "threads=1, was None: sums round differently" in said
