@@ -33,7 +33,7 @@ def run_line(line: CommandLine) -> int:
     request = parse_request(line)
     if processes_started() > 1:
         _require_one_training(request)
-        request = discard_output_of_higher_ranks(request)
+        request = request_of_rank(request)
     part, info = line.flags.get("--cfg"), line.flags.get("--info")
     if info is not None:
         if part is not None:
@@ -79,7 +79,7 @@ def _require_one_training(request: Request) -> None:
         )
 
 
-def discard_output_of_higher_ranks(request: Request) -> Request:
+def request_of_rank(request: Request) -> Request:
     """Return this process's request; higher ranks get a temporary output folder, removed when the process ends."""
     if os.environ.get("RANK", "0") == "0":
         return request

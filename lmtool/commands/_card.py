@@ -13,7 +13,7 @@ from lmtool import __version__
 from lmtool.config.request import flatten
 from lmtool.errors import escape_unprintable
 from lmtool.evaluation.token_scores import SCORES_FILE
-from lmtool.report.reading import REMEDY, Kind, ReportFolder, model_name, read_entry
+from lmtool.report.reading import REPORT_REMEDY, Kind, ReportFolder, model_name, read_entry
 from lmtool.results.base import read_summary
 from lmtool.runs.hub import CARD
 from lmtool.runs.run import Run
@@ -55,5 +55,5 @@ def _evaluations(run: Run) -> Iterator[tuple[Path, Kind]]:
     """Yield the folders of a run's results: its own, and of its evaluations in it and where `lmtool eval` writes."""
     yield run.folder, Kind.run
     for scores in [*Path("outputs").glob(f"eval/*/{SCORES_FILE}"), *run.folder.glob(f"*/{SCORES_FILE}")]:
-        if read_summary(scores.parent, REMEDY).result.get("run") == str(run.folder.resolve()):
+        if read_summary(scores.parent, REPORT_REMEDY).result.get("run") == str(run.folder.resolve()):
             yield scores.parent, Kind.scores

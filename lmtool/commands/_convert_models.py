@@ -15,7 +15,7 @@ from lmtool.commands._settings import ConversionConfig
 from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import settings_as_json
-from lmtool.config.verbs import BITS, UNION
+from lmtool.config.verbs import QUANTIZED_BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
@@ -81,7 +81,7 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
     table = renormalize(model.table) if settings.renormalize or settings.limit_vocabulary is not None else model.table
     table = prune(table, model.vocabulary.eos, session, to=settings.prune_to, entropy=settings.prune_entropy)
     if settings.quantize is not None:
-        require_whole("quantize", settings.quantize, *BITS)
+        require_whole("quantize", settings.quantize, *QUANTIZED_BITS)
         table = table.quantize(settings.quantize)
     small = NgramModel(table, model.vocabulary)
     session.note(*quantized_notes(small))

@@ -34,7 +34,7 @@ from lmtool.text_model import TextModel
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """What an evaluation does beside scoring text. dynamic: settings of dynamic evaluation."""
+    """What an evaluation does besides scoring text. dynamic: settings of dynamic evaluation."""
 
     accuracy: bool = False
     unnormalized: bool = False
@@ -105,7 +105,9 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
 def _print_blocks(
     blocks: Iterable[bytes], loaded: TextModel, session: Session
 ) -> tuple[list[bytes], tuple[FloatArray, float]]:
-    """Print SRILM's lines of blocks of text as they arrive; return the blocks, and `printed` of evaluate_split."""
+    """Print SRILM's lines of blocks of text as they arrive; return the blocks, and what was scored: the
+    log-probabilities and the seconds it took.
+    """
     read, scores, seconds = [], [], 0.0
 
     def parts() -> Iterator[Part]:

@@ -41,9 +41,10 @@ UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a training needs beside its settings.
+    """What a training needs besides its settings.
 
-    about: as in Plan. checkpoint: the state to resume from; None: the training starts from scratch.
+    about: plain values that identify the model and the data.
+    checkpoint: the state to resume from; None: the training starts from scratch.
     """
 
     corpus: Corpus

@@ -13,8 +13,8 @@ from lmtool.config.groups import CountsConfig, OptimConfig, OutputConfig, Schedu
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.training import TrainingConfig
 from lmtool.config.verbs import (
-    BITS,
     PRUNE_METHODS,
+    QUANTIZED_BITS,
     UNION,
     WEIGHTS,
     ModelUserConfig,
@@ -155,7 +155,7 @@ class CountTrainingConfig(VerbConfig):
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = setting(words=PRUNE_METHODS)
     limit_vocabulary: str | None = MISSING
-    quantize: int | None = setting(min=BITS[0], max=BITS[1])
+    quantize: int | None = setting(min=QUANTIZED_BITS[0], max=QUANTIZED_BITS[1])
 
 
 @dataclass
@@ -178,7 +178,7 @@ class NetworkTrainingConfig(VerbConfig):
 
 def require_bits(bits: int, key: str) -> None:
     """Raise UserError unless an n-gram model or a network can be written in this number of bits per value."""
-    require(bits in (16, *range(BITS[0], BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
+    require(bits in (16, *range(QUANTIZED_BITS[0], QUANTIZED_BITS[1] + 1)), key, bits, "from 4 to 8, 16, or null")
 
 
 @dataclass(slots=True)

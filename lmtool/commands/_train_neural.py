@@ -26,7 +26,7 @@ from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.corpus import save_trained
-from lmtool.runs.run import METRICS, RATES, Run, start_of
+from lmtool.runs.run import METRICS_FILE, RATES, Run, start_of
 from lmtool.session import Session
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
@@ -144,7 +144,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         from lmtool.report.reading import model_name
 
         title = f"{model_name(Run.open(out))}, data={settings.data.name}"
-        history = read_history(out / METRICS, output.loss_is_log_prob)
+        history = read_history(out / METRICS_FILE, output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(f"fast forms: {', '.join(result.forms)}" if result.forms else "computed by the plain formulas alone")
 

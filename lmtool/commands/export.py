@@ -11,7 +11,7 @@ from lmtool.errors import UserError
 from lmtool.results.base import Written
 from lmtool.session import Session
 
-BITS = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
+BITS_OF_DTYPE = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Settings(VerbConfig):
     run: str | None = MISSING
     to: str = MISSING
     what: str = setting(words=("auto", *VECTORS))  # auto: by the suffix of the file
-    dtype: str = setting(words=tuple(BITS))
+    dtype: str = setting(words=tuple(BITS_OF_DTYPE))
     license: str | None = setting(needs=("to=card",))
     language: str | None = setting(needs=("to=card",))
 
@@ -72,7 +72,7 @@ def run(settings: Settings, session: Session) -> ExportResult:
 
         loaded = load(folder, "cpu")
         if format_name == "safetensors":
-            about, sizes = _formats.write_weights(loaded, folder, to, BITS[settings.dtype])
+            about, sizes = _formats.write_weights(loaded, folder, to, BITS_OF_DTYPE[settings.dtype])
         else:
             which = "embeddings" if settings.what == "auto" else settings.what
             binary = format_name == "word2vec binary"

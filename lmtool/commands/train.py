@@ -35,7 +35,7 @@ class Settings(CountTrainingConfig, NetworkTrainingConfig):
             raise UserError(f"lr_range=true: model={self.model.kind} has no learning rate; choose a neural model")
         tuned = self.smoother is not None and self.smoother.tuning_split() == "valid"
         if (tuned or not isinstance(self.model, CountModelConfig)) and not self.data.has_valid():
-            remedy = "give it one, or cut valid and test from data.train, as by data.split.train=0.8"
+            remedy = "give it one, or cut valid and test from data.train, e.g. by data.split.train=0.8"
             raise UserError(f"data.valid has no file, and this training reads it: {remedy}")
         if isinstance(self.model, EncoderConfig) and self.output is not None:
             is_tied(self.model, self.output)  # raises UserError if they cannot be tied

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from lmtool.errors import UNPRINTABLE, UserError
 
 MISSING: Any = "???"  # OmegaConf's marker of a mandatory value, which a YAML file provides
-BITS = 63  # bits of a whole number without its sign: arrays and files hold 64-bit integers
+INTEGER_BITS = 63  # bits of a whole number without its sign: arrays and files hold 64-bit integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Rule:
             ):  # from Python
                 value, rule = f"{value!r:.40}", f"a whole number, {rule}"
             require(bool(items) and all(self._is_in_bounds(item, whole) for item in items), key, value, rule)
-            huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
-            require(not huge, key, value, f"below 2^{BITS}")
+            huge = whole and self.high == math.inf and any(item >= 1 << INTEGER_BITS for item in items)
+            require(not huge, key, value, f"below 2^{INTEGER_BITS}")
 
     def require_others(self, value: Any, key: str, settings: Settings) -> None:
         """Raise UserError, naming the key, if the value is given and other settings contradict it."""
@@ -202,7 +202,7 @@ def require_whole(key: str, value: int | None, low: int = 1, high: int | None = 
 
 def require_block(value: Any, key: str = "block") -> None:
     """Raise UserError unless `value` is a block size: auto, sentence, or a whole number of 1 or more."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << INTEGER_BITS
     require(whole or value in ("auto", "sentence"), key, value, "auto, sentence, or a whole number of 1 or more")
 
 
@@ -228,7 +228,7 @@ def require_text(key: str, value: object) -> None:
         usable = UNPRINTABLE.search(str(value)) is None
     except UnicodeEncodeError:
         usable = False
-    require(usable, key, f"{value!r:.40}", "text without line breaks, control characters and halves of characters")
+    require(usable, key, f"{value!r:.40}", "text without line breaks, control characters or unpaired surrogates")
 
 
 def require_folder(key: str, folder: object) -> None:
@@ -264,7 +264,7 @@ def number_or_share(value: object, key: str) -> int | float:
     if text.endswith("%"):
         require(0 < number < 1, key, value, rule)
         return number
-    require(not isinstance(value, bool) and 1 <= number < 1 << BITS and number == int(number), key, value, rule)
+    require(not isinstance(value, bool) and 1 <= number < 1 << INTEGER_BITS and number == int(number), key, value, rule)
     return int(number)
 
 

@@ -15,7 +15,7 @@ from lmtool.errors import UserError
 from lmtool.system.process import MAX_THREADS
 
 PRUNE_METHODS = ("gain", "entropy")
-BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
+QUANTIZED_BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
 SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words

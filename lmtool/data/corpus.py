@@ -16,7 +16,7 @@ from lmtool.config.rules import require, require_path
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
-from lmtool.data.store import REMEDY, Store, StoredText
+from lmtool.data.store import STORE_REMEDY, Store, StoredText
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
@@ -133,10 +133,12 @@ class Corpus(Store):
             words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
             counts, marks = whole_numbers("counts", group["counts"][:], (len(words),)), attributes(group, VOCABULARY)
             if max(marks["eos"], marks["unk"]) >= len(words):
-                raise UserError(f"{self.path} is damaged in its vocabulary (</s> or <unk> is not a word): {REMEDY}")
+                raise UserError(
+                    f"{self.path} is damaged in its vocabulary (</s> or <unk> is not a word): {STORE_REMEDY}"
+                )
             return Vocabulary(words, counts, marks["eos"] if marks["eos"] >= 0 else None, marks["unk"])
         except (KeyError, OSError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{self.path} is damaged in its vocabulary ({error}): {REMEDY}") from error
+            raise UserError(f"{self.path} is damaged in its vocabulary ({error}): {STORE_REMEDY}") from error
 
     @property
     def unit(self) -> Unit:
@@ -173,7 +175,7 @@ class Corpus(Store):
                 words=size["words"],
             )
         except (KeyError, OSError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
+            raise UserError(f"{self.path} is damaged in its {name} split ({error}): {STORE_REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
         """Return a split that is read piece by piece; the store must stay open."""

@@ -22,7 +22,7 @@ AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a senten
 EXAMPLES = 100_000  # maximum number of OOVs that are examined, in about a second
 SHOWN = 5  # OOVs that a warning shows
 PIECES = "a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
-REMEDY = f"cut and write it as the train text was, or use {PIECES}"
+OOV_REMEDY = f"cut and write it as the train text was, or use {PIECES}"
 
 
 def report_splits(corpus: Corpus, say: Say, note: Say, warn: Say) -> None:
@@ -67,7 +67,7 @@ def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabul
         return []
     examples = words[:EXAMPLES]
     as_train = "" if lacks_spaces(vocabulary.words[:1000]) else "; or cut it as the train text was"
-    remedy = UNSPACED_REMEDY + as_train if lacks_spaces(examples) else REMEDY
+    remedy = UNSPACED_REMEDY + as_train if lacks_spaces(examples) else OOV_REMEDY
     shown = ", ".join(visible(word) for word, _ in Counter(examples).most_common(SHOWN))
     return _warning({text: oov / tokens}, f"e.g. {shown}; {remedy}" if shown else remedy)
 

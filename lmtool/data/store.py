@@ -26,7 +26,7 @@ from lmtool.system.schemas import parse_json
 KIND = "lmtool corpus"
 FORMAT = 4  # changes with the content of stores, which are then rebuilt
 TOKENS = 1  # changes with the tokens of a text, on which runs depend
-REMEDY = "delete it and run lmtool preprocess again"
+STORE_REMEDY = "delete it and run lmtool preprocess again"
 IDS_PER_CHUNK = 1 << 22  # ids renumbered together
 WORDS_PER_CHUNK = 1 << 18  # words cut into pieces together
 Remap = npt.NDArray[np.int32] | PieceTable  # the id, or the ids of pieces, for each provisional id
@@ -83,14 +83,14 @@ class Store:
                 if local != path:
                     local.unlink()  # it will be copied again
             said = f"damaged ({error})" if isinstance(error, DamagedFile) else "cut off or not an HDF5 file"
-            raise UnusableStore(f"{path} is {said}: {REMEDY}") from error
+            raise UnusableStore(f"{path} is {said}: {STORE_REMEDY}") from error
         try:
             if file.attrs.get("kind") != KIND:
-                raise UnusableStore(f"{path} is not a store of lmtool: {REMEDY}")
+                raise UnusableStore(f"{path} is not a store of lmtool: {STORE_REMEDY}")
             if file.attrs.get("format") != FORMAT:
-                raise UnusableStore(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
+                raise UnusableStore(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {STORE_REMEDY}")
             if not file.attrs.get("complete", False):
-                raise UnusableStore(f"{path} is unfinished: {REMEDY}")
+                raise UnusableStore(f"{path} is unfinished: {STORE_REMEDY}")
             require_own_content(file, path)
             store = Store(file, path)
             for ids, offsets in map(store.text, store.splits):
@@ -101,7 +101,7 @@ class Store:
             if isinstance(error, UserError):  # also from require_own_content
                 raise UnusableStore(str(error)) from error
             if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
-                raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
+                raise UnusableStore(f"{path} is damaged ({error}): {STORE_REMEDY}") from error
             raise
 
     @classmethod
@@ -116,7 +116,7 @@ class Store:
         try:
             found = self.file[name]
         except (KeyError, OSError) as error:
-            raise UnusableStore(f"{self.path} is damaged: it has no {name}; {REMEDY}") from error
+            raise UnusableStore(f"{self.path} is damaged: it has no {name}; {STORE_REMEDY}") from error
         if name.endswith("/") or not isinstance(found, h5py.Group):
             raise UserError(f"{name.removeprefix('splits/')!r} is not the name of a split: use train, valid or test")
         return found

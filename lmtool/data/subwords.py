@@ -36,7 +36,7 @@ WORDS_PER_CALL = 1 << 14  # words per call of the library: bounds memory
 CACHED_WORDS = 1 << 18  # maximum number of words whose pieces are kept
 UNKNOWN = -2  # number of characters without a piece: plus the reserved words before the pieces, the id of <unk>
 PROBE = ["a", "the", "a"]  # words that every byte-level tokenizer can encode, and most other tokenizers
-REMEDY = "take a tokenizer of bytes, or with byte fallback, that does not change the text"
+TOKENIZER_REMEDY = "take a tokenizer of bytes, or with byte fallback, that does not change the text"
 UNREADABLE = "\ufffd"  # in the text of a piece with an incomplete character
 SPACE = "\u2581"  # stands for a space in the names of pieces of characters, and of all pieces in tables
 BYTE_PIECES = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(BYTES)}  # of tokenizers with byte fallback
@@ -173,7 +173,7 @@ class Subwords:
             if (found_word := back.removeprefix(" ")) != word:
                 ids[place], text, again = self._with_unknown(word)
                 if text != again.removeprefix(" "):
-                    raise RecordError(f"{self.name} writes {word!r} back as {found_word!r}: {REMEDY}")
+                    raise RecordError(f"{self.name} writes {word!r} back as {found_word!r}: {TOKENIZER_REMEDY}")
         return ids
 
     def _with_unknown(self, word: str) -> tuple[list[int | str], str, str]:
@@ -205,7 +205,7 @@ class Subwords:
             ids = [i for word in words for i in self._tokenizer.encode(lead + word, add_special_tokens=False).ids]
             if self._decode(ids) == " ".join(words):
                 return lead
-        raise UserError(f"{self.name} does not write words back with a space before each: {REMEDY}")
+        raise UserError(f"{self.name} does not write words back with a space before each: {TOKENIZER_REMEDY}")
 
 
 @contextmanager

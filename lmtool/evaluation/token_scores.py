@@ -30,7 +30,7 @@ KIND = "lmtool scores"
 FORMAT = 3
 SCORES_FILE = "scores.h5"
 TOKENS_PER_CHUNK = 1 << 20  # tokens hashed at once
-REMEDY = "make it again with lmtool eval"
+SCORES_REMEDY = "make it again with lmtool eval"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class TokenScores:
         try:
             with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
-                    raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
+                    raise UserError(f"{path} holds no scores that this version of lmtool can read: {SCORES_REMEDY}")
                 require_own_content(file, path)
                 ids, words = file["ids"][:], tuple(file["words"][:].tobytes().decode("utf-8").split("\0"))
                 whole_numbers("ids", ids, ("N",), below=len(words))
@@ -162,13 +162,15 @@ class TokenScores:
                 scores = cls(logs("log_prob", file["log_prob"][:]), tokens, said["split"], **about)
                 expected = said["tokens_fingerprint"]
         except FileNotFoundError:
-            raise UserError(f"no file {path}: {REMEDY}") from None
+            raise UserError(f"no file {path}: {SCORES_REMEDY}") from None
         except DamagedFile as error:
-            raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
+            raise UserError(f"{path} is damaged ({error}): {SCORES_REMEDY}") from error
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise UserError(f"{path} is cut off or not a file of scores ({first_line(error)}): {REMEDY}") from error
+            raise UserError(
+                f"{path} is cut off or not a file of scores ({first_line(error)}): {SCORES_REMEDY}"
+            ) from error
         if len(scores.log_prob) != tokens.count or tokens.fingerprint != expected:
-            raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
+            raise UserError(f"{path} is damaged: its tokens are not those that were scored; {SCORES_REMEDY}")
         return scores
 
 

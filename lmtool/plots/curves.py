@@ -23,14 +23,14 @@ from lmtool.plots.style import (
     top_of,
 )
 from lmtool.system.files import read_json_lines
-from lmtool.system.schemas import METRICS
+from lmtool.system.schemas import METRICS_LINE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
 MAX_MARKED = 30  # maximum number of evaluations with a marker each
-REMEDY = "repeat the training in another folder"
+TRAINING_REMEDY = "repeat the training in another folder"
 Numbers = list[float]
 
 
@@ -57,9 +57,9 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train."""
     if not metrics.exists():
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
-    lines = read_json_lines(metrics, REMEDY, METRICS)
+    lines = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
     if not lines:
-        raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {REMEDY}")
+        raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {TRAINING_REMEDY}")
 
     def all_of(key: str) -> Numbers:
         values = [line.get(key) for line in lines]

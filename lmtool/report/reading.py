@@ -120,7 +120,7 @@ def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) ->
         lengths = [length + (name in ambiguous) for length, name in zip(lengths, names, strict=True)]
 
 
-REMEDY = "make it again"
+REPORT_REMEDY = "make it again"
 
 
 @dataclass
@@ -190,7 +190,7 @@ def text_name(entries: Sequence[Entry]) -> str:
 def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, block: int | str) -> Entry:
     """Read a run or an evaluation. name: its name in the report. resamples, seed, block: as in ResamplingConfig."""
     there = (source.folder / "result.json").exists()
-    entry = Entry(source, name, **vars(read_summary(source.folder, REMEDY) if there else Summary()))
+    entry = Entry(source, name, **vars(read_summary(source.folder, REPORT_REMEDY) if there else Summary()))
     if entry.metric_name == "valid_perplexity":
         entry.split = "valid"
     evaluated = Path(entry.result.get("run", ""))
@@ -199,7 +199,7 @@ def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, bl
     elif "run" in entry.result and (evaluated / "run.json").exists():
         entry.run = Run.open(evaluated)
         if entry.parameters is None and (evaluated / "result.json").exists():
-            entry.parameters = read_summary(evaluated, REMEDY).parameters
+            entry.parameters = read_summary(evaluated, REPORT_REMEDY).parameters
     if entry.run is not None:
         entry.model, entry.data = model_name(entry.run), (entry.run.config.get("data") or {}).get("name", "")
     elif "members" in entry.result:
@@ -208,7 +208,9 @@ def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, bl
     if (source.folder / SCORES_FILE).exists():
         scores = TokenScores.open(source.folder / SCORES_FILE)
         if scores.split != entry.split:
-            raise UserError(f"{source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REMEDY}")
+            raise UserError(
+                f"{source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REPORT_REMEDY}"
+            )
         entry.normalized = scores.normalized
         entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
         if scores.normalized:
@@ -239,8 +241,8 @@ def model_name(run: Run) -> str:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    saved = read_json(folder / RATES, REMEDY, schemas.RATES)
+    saved = read_json(folder / RATES, REPORT_REMEDY, schemas.RATES)
     test = result_from_json(RangeTest, saved)
     if not len(test.rates) == len(test.losses) == len(test.smoothed) > 0:
-        raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REMEDY}")
+        raise UserError(f"{folder / RATES} is damaged (rates and losses do not belong together): {REPORT_REMEDY}")
     return test

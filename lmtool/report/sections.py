@@ -25,10 +25,10 @@ from lmtool.plots.curves import History, read_history, training_curves, valid_cu
 from lmtool.plots.style import perplexity_text, top_of
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
-from lmtool.report.reading import REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
+from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
 from lmtool.results.base import CONTEXTS, result_from_json, table_of
 from lmtool.results.scores import Compared
-from lmtool.runs.run import METRICS, fitted_note, start_of
+from lmtool.runs.run import METRICS_FILE, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
 from lmtool.system import schemas
 from lmtool.system.files import read_json
@@ -128,7 +128,7 @@ def intervals(entries: Sequence[Entry]) -> Section:
 
 def comparison(source: ReportFolder) -> Section:
     """Return the section of a comparison: its table, and the differences from the first model as dots."""
-    result = read_json(source.folder / "result.json", REMEDY, schemas.COMPARISON)
+    result = read_json(source.folder / "result.json", REPORT_REMEDY, schemas.COMPARISON)
     section, split = Section(f"Comparison: {source.name}"), result["split"]
     members = [result_from_json(Compared, member) for member in result["members"]]
     runs = short_names([Path(member.run) for member in members])
@@ -191,7 +191,7 @@ def curves(entries: Sequence[Entry]) -> Section:
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
         if entry.output is not None and entry.run is not None:
-            history = read_history(entry.source.folder / METRICS, entry.loss_is_log_prob())
+            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
             text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
             groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():
@@ -226,7 +226,7 @@ def weights(entries: Sequence[Entry]) -> Section:
         values = entry.result["weights"]
         table = entry.result.get("class_weights") or [values]
         if any(len(row) != len(members) for row in [values, *table]):
-            raise UserError(f"{entry.source.folder}/result.json is damaged (members without a weight): {REMEDY}")
+            raise UserError(f"{entry.source.folder}/result.json is damaged (members without a weight): {REPORT_REMEDY}")
         listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
         caption = f"{entry.name}: {entry.model}. Over all contexts: {listed}."
         section.parts.append(Picture(f"weights-{entry.name}", weight_bars(members, table), caption))
@@ -236,7 +236,9 @@ def weights(entries: Sequence[Entry]) -> Section:
 def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]) -> Section:
     """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
-    built = {each.name: read_json(each.folder / "result.json", REMEDY, {"top?": schemas.NODE}) for each in folders}
+    built = {
+        each.name: read_json(each.folder / "result.json", REPORT_REMEDY, {"top?": schemas.NODE}) for each in folders
+    }
     for name, top in [*tops, *((name, _place(result["top"])) for name, result in built.items() if "top" in result)]:
         caption = f"{name}: the top of the tree, with the share of the text and the most frequent words below each node"
         section.parts.append(Picture(f"tree-{name}", tree_figure(top), f"{caption}."))

@@ -44,14 +44,14 @@ def resolve_hydra_by(settings: DictConfig) -> Iterator[None]:
 def run_once(request: Request) -> Any:
     """Run a request in its output folder, with its log and the files of its settings there; return the result."""
     composition, settings = compose_request(request)
-    hydra_settings, started_in = settings.hydra, os.getcwd()
+    hydra_settings = settings.hydra
     if hydra_settings.callbacks:
         raise UserError("hydra.callbacks: Hydra calls them in sweeps (-m); leave them out of a single run")
     with resolve_hydra_by(settings), ExitStack() as stack:
-        folder = stack.enter_context(_make_output_folder(request, settings))
+        folder, keeps_output = stack.enter_context(_make_output_folder(request, settings))
         with open_dict(hydra_settings):
             hydra_settings.runtime.output_dir = folder
-        stack.callback(os.chdir, started_in)
+        stack.callback(os.chdir, os.getcwd())
         try:
             if hydra_settings.job.chdir:
                 os.chdir(folder)
@@ -64,7 +64,6 @@ def run_once(request: Request) -> Any:
             if isinstance(error.__cause__, OSError):
                 raise mistakes.explain_folder_error(error.__cause__) from error
             raise UserError(f"hydra.job_logging: {first_line(error)} ({type(error).__name__})") from error
-        keeps_output = folder == os.path.join(started_in, hydra_settings.run.dir)
         with env_override(hydra_settings.job.env_set):
             return run_composed_command(
                 composition, settings, Path(folder), progress=on_terminal(), keeps_output=keeps_output
@@ -105,8 +104,8 @@ def write_settings(
 
 
 @contextmanager
-def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[str]:
-    """Make the output folder of a run, and give its path.
+def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[tuple[str, bool]]:
+    """Make the output folder of a run, and give its path, and whether it is kept.
 
     If it cannot be made and was not named, a verb that only prints gets a temporary folder.
     """
@@ -120,6 +119,6 @@ def _make_output_folder(request: Request, settings: DictConfig) -> Iterator[str]
             raise mistakes.explain_folder_error(error) from error
         write_out(f"note: {folder} cannot be made ({error.strerror}): the result is printed, not kept\n")
         with tempfile.TemporaryDirectory(prefix="lmtool-") as temporary:
-            yield temporary
+            yield temporary, False
     else:
-        yield os.path.abspath(folder)
+        yield os.path.abspath(folder), True

@@ -60,7 +60,7 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
             try:
                 run_hydra_app(sweep_request, ["-m"], words, jobs.run_job)
             except Exception as error:
-                if state.handle_launcher_failure(error):
+                if state.handle_launcher_failure(error, quiet=quiet):
                     return 1
                 user_error = mistakes.explain_sweep_error(error, sweep_request)
                 if user_error is None:

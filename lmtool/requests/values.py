@@ -23,7 +23,7 @@ from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<mark>\+{0,2})(?P<key>[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
 INTERPOLATION = re.compile(r"\$\{[^}]+\}")
-SWEEP = "a sweep over several values needs -m"
+SWEEP_NEEDS_M = "a sweep over several values needs -m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def read_value(word: Word, type_: SettingType) -> Any:
     if type_.item is not None or (type_.is_free and simple):
         return _read_items(word, text, type_.item)
     if override is not None and override.is_sweep_override():
-        raise UserError(f"{word.written}: {SWEEP}")
+        raise UserError(f"{word.written}: {SWEEP_NEEDS_M}")
     return read_text(text, null=False) if override is None else _to_plain(override.value())
 
 
@@ -75,7 +75,7 @@ def _read_items(word: Word, text: str, item: SettingType | None) -> list[Any]:
         if (item is not None and item.is_text) or override is None:
             items.append(read_text(part, null=False))
         elif override.is_sweep_override():
-            raise UserError(f"{word.written}: {SWEEP}")
+            raise UserError(f"{word.written}: {SWEEP_NEEDS_M}")
         else:
             items.append(_to_plain(override.value()))
     return items

@@ -21,7 +21,7 @@ from lmtool.requests.allowed import require_allowed_request
 from lmtool.requests.arguments import CommandLine
 from lmtool.requests.compose import compose_jobs
 from lmtool.requests.mistakes import describe_unknown_key
-from lmtool.requests.values import SWEEP, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
+from lmtool.requests.values import SWEEP_NEEDS_M, WORD, Word, read_sweep, read_text, read_value, unreadable_word_error
 from lmtool.runs.resume import saved_request
 from lmtool.sweeps.sweep import read_sweep_request
 
@@ -149,7 +149,7 @@ def _split_word(word: str, verb_types: Mapping[str, SettingType]) -> Word:
             raise unreadable_word_error(word)
         is_run = os.path.isdir(word) and "run" in verb_types
         hint = f"run={word}" if is_run else "key=value, without spaces around ="
-        raise UserError(f"{word!r} is no setting: write {hint}")
+        raise UserError(f"{word!r} is not a setting: write {hint}")
     mark, key, text = match["mark"], match["key"], match["value"]
     if key != key.strip():
         raise UserError(f"{word!r}: write {mark}{key.strip()}={text.strip()}, without spaces around =")
@@ -164,7 +164,7 @@ def _read_choice(word: Word, multirun: bool, folders: list[Path]) -> tuple[str, 
     if override is not None and isinstance(override.value(), list):
         raise UserError(f"{word.written}: choose one option; to try several, -m {group}={word.text[1:-1]}")
     if override is not None and override.is_sweep_override() and not multirun:
-        raise UserError(f"{word.written}: {SWEEP}")
+        raise UserError(f"{word.written}: {SWEEP_NEEDS_M}")
     options = sweep_values(group, word.text, folders)
     if options == []:
         raise UserError(f"{word.written}: nothing to try: glob() matches options of a group")

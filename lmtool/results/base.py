@@ -26,7 +26,7 @@ SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its 
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
-METRICS = ("valid_perplexity", "perplexity")
+METRIC_NAMES = ("valid_perplexity", "perplexity")
 CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored
 T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
@@ -240,7 +240,7 @@ def sizes_text(sizes: Sequence[int]) -> str:
 class Summary:
     """The entries of a result.json that say how good a model is, with inf where JSON has null.
 
-    metric_name, metric_value: the figure by which models are compared; None if result.json has none of METRICS and
+    metric_name, metric_value: the figure by which models are compared; None if result.json has none of METRIC_NAMES and
     CLOZE_METRIC.
     perplexity: perplexity on the scored split; on valid for a training.
     cloze: results of the cloze questions.
@@ -270,7 +270,7 @@ def read_summary(folder: Path, remedy: str) -> Summary:
     known = {each.name: saved[each.name] for each in fields(Summary) if saved.get(each.name) is not None}
     known |= {"normalized": saved["normalized"]} if "normalized" in saved else {}
     cloze = {key: inf if value is None else value for key, value in known.pop("cloze", {}).items()}
-    name = next((name for name in METRICS if name in saved), CLOZE_METRIC if cloze else None)
+    name = next((name for name in METRIC_NAMES if name in saved), CLOZE_METRIC if cloze else None)
     if name in saved:
         known["perplexity"] = inf if saved[name] is None else float(saved[name])
     value = cloze.get("perplexity") if name == CLOZE_METRIC else known.get("perplexity")

@@ -12,7 +12,7 @@ from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results.base import MERGED, UNSAVED, Result, Table, TableResult, figure, table_of
 from lmtool.results.scores import Evaluation
-from lmtool.runs.run import METRICS, RangeTest, Run
+from lmtool.runs.run import METRICS_FILE, RangeTest, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json_lines
 from lmtool.system.terminal import Cell
@@ -85,8 +85,8 @@ class TrainedRun(RunResult):
     @property
     def history(self) -> list[dict[str, Any]]:
         """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
-        path = self.folder / METRICS
-        return read_json_lines(path, "train it again", schemas.METRICS) if path.is_file() else []
+        path = self.folder / METRICS_FILE
+        return read_json_lines(path, "train it again", schemas.METRICS_LINE) if path.is_file() else []
 
     def plot(self) -> Figure:
         """Draw perplexity, accuracy and learning rate over the epochs. Raises UserError for a count-based model."""
@@ -96,7 +96,7 @@ class TrainedRun(RunResult):
         from lmtool.plots.style import as_png
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
-        curves = training_curves(read_history(self.folder / METRICS, bool(output) and output.loss_is_log_prob))
+        curves = training_curves(read_history(self.folder / METRICS_FILE, bool(output) and output.loss_is_log_prob))
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError, first_line
-from lmtool.runs.run import METRICS, TOKENIZER, VOCABULARY, Run
+from lmtool.runs.run import METRICS_FILE, TOKENIZER, VOCABULARY, Run
 from lmtool.system.terminal import hub_bars, note_once
 
 HUB, CARD = "hub:", "README.md"
-ABOUT = (CARD, "run.json", "result.json", VOCABULARY, TOKENIZER, METRICS, "curves.png")  # files beside the model's
+ABOUT = (CARD, "run.json", "result.json", VOCABULARY, TOKENIZER, METRICS_FILE, "curves.png")  # files beside the model's
 COMMIT = re.compile("[0-9a-f]{40}")
 LOG_IN = "log in by hf auth login, or set HF_TOKEN"
 REASONS = {  # by the names of huggingface_hub's exceptions; the first match is used

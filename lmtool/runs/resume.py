@@ -11,7 +11,7 @@ from typing import Any
 from lmtool.config.request import Request, find_first_change, flatten
 from lmtool.config.settings import build_part, saved_settings
 from lmtool.errors import UserError, prefix_user_errors
-from lmtool.runs.run import METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
+from lmtool.runs.run import METRICS_FILE, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
 
@@ -50,7 +50,10 @@ def remove_run(folder: Path) -> None:
     """Remove the files that a new run of another kind would not replace: records, scores, pictures, tree."""
     names = ["run.json", "result.json", "scores.h5", "cloze.csv", "curves.png", "lr_range.png", "tree.safetensors"]
     board = [*folder.glob("tensorboard/events.out.tfevents.*"), folder / TRACKED]
-    for path in [*(folder / name for name in (*names, BEGUN, METRICS, RATES, STATE, STATE_BEFORE, TOKENIZER)), *board]:
+    for path in [
+        *(folder / name for name in (*names, BEGUN, METRICS_FILE, RATES, STATE, STATE_BEFORE, TOKENIZER)),
+        *board,
+    ]:
         path.unlink(missing_ok=True)
 
 

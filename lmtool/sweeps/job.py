@@ -76,6 +76,7 @@ def claim_request(request: Request, sweep: Path, number: int) -> bool:
     path.parent.mkdir(exist_ok=True)
     with suppress(FileExistsError), path.open("x") as file:
         file.write(str(number))
+    # Empty where a killed job left it: rather two equal jobs at once than none.
     return path.read_text() in ("", str(number))
 
 

@@ -45,7 +45,7 @@ def require_launcher(launcher: Mapping[str, Any]) -> None:
             multiprocessing.Lock()
         except (ImportError, OSError):  # joblib would run the jobs in threads of this process, which jobs cannot share
             raise UserError(
-                "hydra/launcher=joblib: its processes need named semaphores, which this machine does not give (is "
+                "hydra/launcher=joblib: its processes need named semaphores, which this machine does not offer (is "
                 "there a /dev/shm that can be written to?); without the launcher the jobs run one after the other"
             ) from None
 

@@ -16,7 +16,7 @@ from typing import Any
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
 from lmtool.errors import UserError, escape_unprintable
-from lmtool.results.base import METRICS, Summary, read_summary
+from lmtool.results.base import METRIC_NAMES, Summary, read_summary
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
@@ -155,7 +155,7 @@ def varied_settings(rows: Sequence[Row], swept: Collection[str] = ()) -> list[st
 def common_metric(rows: Sequence[Row]) -> str:
     """Return the name of the metric that most commands report, if a job has one."""
     names = [row.metric_name for row in rows if row.metric_name]
-    return next((name for name in METRICS if name in names), names[0] if names else "metric")
+    return next((name for name in METRIC_NAMES if name in names), names[0] if names else "metric")
 
 
 def write_tables(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:

@@ -29,7 +29,7 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 from lmtool.system.schemas import ASKED
 
-SWEEP = "sweep.json"
+SWEEP_FILE = "sweep.json"
 # Settings of Hydra that determine the jobs of a sweep, and those of them that do not.
 DETERMINING = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
 NEUTRAL = ("hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
@@ -75,7 +75,7 @@ class Sweep:
         if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
-            print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
+            print("note: valid ranks the jobs, so the best one's is optimistic: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
         if count := self.finished_before:
@@ -83,12 +83,14 @@ class Sweep:
         print(escape_controls(f"\nalso in {', '.join(map(str, files))}"))
         return result_table.exit_code(rows)
 
-    def handle_launcher_failure(self, error: Exception) -> bool:
-        """Report a failure of the launcher once the other jobs have ended, with the tables; False: another error."""
+    def handle_launcher_failure(self, error: Exception, *, quiet: bool = False) -> bool:
+        """Report a failure of the launcher once the other jobs have ended, with the tables unless `quiet`; False: it is
+        another error.
+        """
         if type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
         launchers.await_jobs(self.launcher)
-        self.finish()
+        self.finish(quiet=quiet)
         print(
             f"lmtool: a job's process ended before its job ({type(error).__name__}: {first_line(error)})",
             file=sys.stderr,
@@ -146,7 +148,7 @@ def _prepare_folder(sweep: Sweep, hydra: DictConfig) -> None:
         (job / REFUSED).unlink(missing_ok=True)
         with suppress(UserError):  # which the job will report
             sweep.finished_before += repair_record(job, read_record(job)) is not None
-    write_json(sweep.folder / SWEEP, sweep.request.as_json())
+    write_json(sweep.folder / SWEEP_FILE, sweep.request.as_json())
 
 
 def _count_values(request: Request, hydra: DictConfig) -> dict[str, int | None]:
@@ -186,8 +188,8 @@ def _number_of_jobs(hydra: DictConfig, swept: dict[str, int | None]) -> int | No
 
 def read_sweep_request(verb: str, folder: Path) -> Request:
     """Return the request that started the sweep in a folder. Raises UserError if it holds no sweep of this verb."""
-    if not (folder / SWEEP).is_file():
-        raise UserError(f"{folder} holds no sweep (it has no {SWEEP}); for a single run leave out -m")
+    if not (folder / SWEEP_FILE).is_file():
+        raise UserError(f"{folder} holds no sweep (it has no {SWEEP_FILE}); for a single run leave out -m")
     request = _read_request(folder)
     if request.verb != verb:
         raise UserError(f"{folder} is a sweep of lmtool {request.verb}, not of lmtool {verb}")
@@ -195,12 +197,12 @@ def read_sweep_request(verb: str, folder: Path) -> Request:
 
 
 def _read_request(folder: Path) -> Request:
-    return Request.from_json(read_json(folder / SWEEP, "choose another out=", ASKED))
+    return Request.from_json(read_json(folder / SWEEP_FILE, "choose another out=", ASKED))
 
 
 def _require_same_sweep(folder: Path, request: Request, hydra: DictConfig) -> None:
     """Raise UserError if the folder holds jobs of another sweep, or of a search that cannot be repeated."""
-    if not any(job_folders(folder)) or not (folder / SWEEP).is_file():
+    if not any(job_folders(folder)) or not (folder / SWEEP_FILE).is_file():
         return
     before = _read_request(folder)
     if before.verb != request.verb or find_first_change(_job_settings(before), _job_settings(request)) is not None:

@@ -67,8 +67,8 @@ RATES = {
     "proposed": POSITIVE,
     "doubt?": str,
 }
-METRICS = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
-METRICS |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
+METRICS_LINE = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
+METRICS_LINE |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 ASKED = each("config_dir?", str) | {"choices?": {str: str}, "values?": {str: object}}
 ASKED |= {"verb": str, "sweep?": bool} | each("order?", [str])
 REQUEST = ASKED | {"started_in": str}

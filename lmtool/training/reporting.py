@@ -23,7 +23,7 @@ from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError, first_line
 from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
-from lmtool.runs.run import METRICS, TRACKED
+from lmtool.runs.run import METRICS_FILE, TRACKED
 from lmtool.system import schemas
 from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json
 from lmtool.system.terminal import progress_bar, write_above
@@ -100,10 +100,10 @@ class Reporter:
         if self._out is None:
             return
         try:
-            with (self._out / METRICS).open("a", encoding="utf-8") as handle:
+            with (self._out / METRICS_FILE).open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise cannot_write(self._out / METRICS, error) from error
+            raise cannot_write(self._out / METRICS_FILE, error) from error
         parts = [f"epoch {line['epoch']:.2f}", self._on_train(line["train_loss"])]
         parts.append(f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}")
         if line["valid_accuracy"] is not None:
@@ -118,21 +118,21 @@ class Reporter:
         if self._out is None:
             return
         try:
-            sync(self._out / METRICS)
+            sync(self._out / METRICS_FILE)
             sync_names(self._out)
         except OSError as error:
-            raise cannot_write(self._out / METRICS, error) from error
+            raise cannot_write(self._out / METRICS_FILE, error) from error
 
     def rewind(self, step: int) -> None:
         """Remove the lines of later steps from metrics.jsonl: they will be written again."""
-        if self._out is None or not (self._out / METRICS).exists():
+        if self._out is None or not (self._out / METRICS_FILE).exists():
             return
         lines = []
-        for text in (self._out / METRICS).read_text(encoding="utf-8").splitlines(keepends=True):
+        for text in (self._out / METRICS_FILE).read_text(encoding="utf-8").splitlines(keepends=True):
             with suppress(ValueError):  # the last line may be cut off
                 if schemas.parse_json(text, {"step": schemas.COUNT})["step"] <= step:
                     lines.append(text)
-        with atomic_write(self._out / METRICS) as temporary:
+        with atomic_write(self._out / METRICS_FILE) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ def scores(lmtool: Callable[..., str]) -> Callable[..., str]:
     return lmtool
 
 
-NO_NAME = "must be text without line breaks, control characters and halves of characters"
+NO_NAME = "must be text without line breaks, control characters or unpaired surrogates"
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "a text for compare": (
         lambda: lm.compare(["one.tsv", "two.tsv"], text=["a b"]),

@@ -58,7 +58,9 @@ def test_a_tree_is_part_of_its_run(lmtool: Run) -> None:
 @pytest.mark.parametrize("tree", ["balanced", "random", "frequency", "huffman", "classes", "brown"])
 def test_trees_are_looked_at(tree: str, lmtool: Run) -> None:
     extra = ["tree.clusters=5"] if tree == "brown" else []
-    said = lmtool("tree", "data=toy", f"tree={tree}", *extra, "words=[the,cat]", "levels=2", "hydra.run.dir=out")
+    said = lmtool(
+        "tree", "data=toy", f"tree={tree}", *extra, "words=[the,cat]", "levels=2", "out=./out/"
+    )  # as Tab completes it
     assert "23 words, 23 leaves, 22 inner nodes" in said and "at least the entropy" in said
     assert re.search(r"^the +\d+ +[\d.]+ +\d+ +[01]+$", said, flags=re.M)
     found = result("out")

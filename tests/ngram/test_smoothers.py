@@ -168,10 +168,10 @@ def test_maximum_likelihood_by_hand() -> None:
 
 def test_jelinek_mercer_by_hand() -> None:
     # Unigrams 0.9 c/9 + 0.1/5: b 0.22. After a: b 0.6 (2/3) + 0.4 (0.22) = 0.488.
-    model = model_of(SENTENCES, 2, JelinekMercer(2, classes=3, lambdas=[0.9, 0.6]))
+    model = model_of(SENTENCES, 2, JelinekMercer(2, count_buckets=3, lambdas=[0.9, 0.6]))
     assert after(model, "a")["b"] == pytest.approx(0.488, rel=FLOAT32)
     # Classes by how often the context was seen: c once, b twice, a three times.
-    smoother = JelinekMercer(2, classes=2)
+    smoother = JelinekMercer(2, count_buckets=2)
     smoother.values = np.array([[0.0, 1.0], [0.25, 0.75]])
     model = model_of(SENTENCES, 2, smoother)  # unigrams are of the last class: c/9
     assert after(model, "c")["</s>"] == pytest.approx(0.25 + 0.75 / 3, rel=FLOAT32)
@@ -376,7 +376,7 @@ def test_parameters_that_are_not_as_many_as_the_orders() -> None:
     with pytest.raises(UserError, match=r"smoother\.discounts=\[0.5\]: must have one entry per order, 3 of"):
         KneserNey(3, discounts=[0.5])
     with pytest.raises(UserError, match=r"smoother\.lambdas=\[0.5\]: must have one entry per order, 3 of"):
-        JelinekMercer(3, classes=1, lambdas=[0.5])
+        JelinekMercer(3, count_buckets=1, lambdas=[0.5])
 
 
 def test_pitman_yor_by_hand() -> None:

@@ -123,7 +123,10 @@ def test_a_discount_that_takes_a_count_whole_leaves_a_share_to_it() -> None:
         (Absolute(2, discounts=[0.0, 0.5]), f"{ZERO} have probability 0"),
         (Absolute(2, discounts=[0.5, 0.0]), "words not seen after a context (order 2) have probability 0"),
         (ModifiedKneserNey(2, discounts=[[0.5] * 3, [0, 0.5, 0.5]]), "words not seen after a context (order 2) have"),
-        (JelinekMercer(2, classes=9, lambdas=[1.0, 1.0]), f"{ZERO} and words not seen after a context (order 2) have"),
+        (
+            JelinekMercer(2, count_buckets=9, lambdas=[1.0, 1.0]),
+            f"{ZERO} and words not seen after a context (order 2) have",
+        ),
         (StupidBackoff(2, alpha=0.4), f"{ZERO} have probability 0: text with them has perplexity inf"),
         (Absolute(2, discounts=[0.0, 0.0], interpolate=False), ""),  # the denominators are raised
         (ModifiedKneserNey(2, discounts=[[0.5, 0, 0]] * 2, interpolate=False), ""),

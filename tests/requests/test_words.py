@@ -167,8 +167,8 @@ HINTS = [
     ("=3", "cannot read '=3'"),
     ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
     ("'model = ngram'", "write model=ngram, without spaces around ="),
-    ("model= ngram", "'ngram' is no setting: write key=value"),
-    ("model ngram", "'model' is no setting: write key=value"),
+    ("model= ngram", "'ngram' is not a setting: write key=value"),
+    ("model ngram", "'model' is not a setting: write key=value"),
     ("hydra.run=x", "hydra.run=x: write out=FOLDER"),
     ("hydra=x", "hydra=x: write out=FOLDER"),
     ("--foo", "no flag --foo; settings have no dashes: write foo=value"),
@@ -204,7 +204,7 @@ def test_a_folder_is_probably_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for verb, said in wanted.items():
         with pytest.raises(UserError) as error:
             asked([verb, "runs/kn5"])
-        assert str(error.value) == f"'runs/kn5' is no setting: {said}"
+        assert str(error.value) == f"'runs/kn5' is not a setting: {said}"
 
 
 KEYS = [

@@ -137,10 +137,10 @@ def test_nccl_is_told_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CODE = """
 import os
-from lmtool.cli.run_line import discard_output_of_higher_ranks
+from lmtool.cli.run_line import request_of_rank
 from lmtool.config.request import Request
 
-folder = discard_output_of_higher_ranks(Request("train", values={"out": "given"})).values["out"]
+folder = request_of_rank(Request("train", values={"out": "given"})).values["out"]
 assert folder != "given" and os.path.isdir(folder) and os.listdir(os.environ["TMPDIR"])
 open(os.path.join(folder, "train.log"), "w").close()
 raise SystemExit(3)

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import BITS, MISSING, Settings, is_number, require, setting
+from lmtool.config.rules import INTEGER_BITS, MISSING, Settings, is_number, require, setting
 from lmtool.data.faults import Faults
 from lmtool.errors import UserError
 
@@ -168,7 +168,7 @@ class SplitConfig(Settings):
         if not self.is_given():
             return
         for name, size in (("train", self.train), ("valid", self.valid)):
-            counted = self.unit is not None and isinstance(size, int) and is_number(size, 1, (1 << BITS) - 1)
+            counted = self.unit is not None and isinstance(size, int) and is_number(size, 1, (1 << INTEGER_BITS) - 1)
             share = is_number(size, 0, 1) and size not in (0, 1)
             require(size is None or counted or share, f"data.split.{name}", size, SIZE)
         self.unit = self.unit or SplitUnit.lines

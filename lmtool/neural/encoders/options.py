@@ -87,7 +87,7 @@ class LstmModel(LstmSettings):
         et al. (2010), Interspeech; dropout: Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), ICLR;
         activations: Merity, McCann & Socher (2017), "Revisiting activation regularization for language RNNs".
     Complexity: O(layers H (E + H)) for each word, four matrices for an LSTM, three for gru, one for rnn; V E weights
-        beside these.
+        besides these.
     """
 
     kind: str = "lstm"

@@ -17,7 +17,7 @@ Source: Elman (1990), "Finding structure in time"; Mikolov et al. (2010), "Recur
     Zaremba et al. (2014), Gal & Ghahramani (2016), Merity, Keskar & Socher (2018), "Regularizing and optimizing LSTM
     language models", ICLR; regularization: Merity, McCann & Socher (2017), "Revisiting activation regularization for
     language RNNs".
-Complexity: O(layers g H (E + H)) for each word, g being 4, 3 and 1 matrices; V E weights beside these.
+Complexity: O(layers g H (E + H)) for each word, g being 4, 3 and 1 matrices; V E weights besides these.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Smoother:
     weights: FloatArray | None = None
 
     def __init__(self, order: int) -> None:
-        """order: n."""
+        """order: the longest n-grams, n words."""
         import numpy as np  # not at the top, so that settings classes load fast (lmtool.config.options)
 
         self.values: Any = np.zeros((order, len(self.bounds)))

@@ -46,20 +46,20 @@ class JelinekMercerConfig(SmootherConfig):
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        return JelinekMercer(order, classes=self.count_buckets, lambdas=self.lambdas)
+        return JelinekMercer(order, count_buckets=self.count_buckets, lambdas=self.lambdas)
 
 
 class JelinekMercer(Smoother):
-    """values: `[n, classes]`, lambda of each order and bucket of contexts."""
+    """values: `[n, count_buckets]`, lambda of each order and bucket of contexts."""
 
-    def __init__(self, order: int, *, classes: int, lambdas: Any = TUNED) -> None:
+    def __init__(self, order: int, *, count_buckets: int, lambdas: Any = TUNED) -> None:
         """lambdas: of orders 1 to n, the same for all buckets; TUNED for 1/2, where tuning starts."""
-        least = [2**b for b in range(classes)]  # how often the contexts of each bucket were seen
+        least = [2**b for b in range(count_buckets)]  # how often the contexts of each bucket were seen
         seen = ["1" if c == 1 else f"{c}-{2 * c - 1}" for c in least[:-1]] + [f"{least[-1]}+"]
         self.bounds = {f"lambda[{times}]": (0.0, 1.0) for times in seen}
         Smoother.__init__(self, order)
-        for k, weight in enumerate(values_of_orders("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
-            self.values[k] = weight
+        for k, value in enumerate(values_of_orders("smoother.lambdas", 0.5 if lambdas == TUNED else lambdas, order)):
+            self.values[k] = value
 
     def denominator(self, k: int, h: Contexts) -> Any:
         """Return c(h.) / lambda, `[C]`."""
@@ -137,7 +137,7 @@ class WittenBellConfig(SmootherConfig):
 
 
 class WittenBell(Smoother):
-    """No parameters."""
+    """Witten-Bell smoothing, which has no values to tune."""
 
     def __init__(self, order: int, *, interpolate: bool = True) -> None:
         """interpolate: False to back off."""
