@@ -23,7 +23,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural.build import build_neural
 from lmtool.neural.outputs.options import NceOutput, SampledOutput
-from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
+from lmtool.runs.run import METRICS_FILE, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
 from lmtool.system.process import StopRequest, defer_signals
 from lmtool.training import loop
@@ -110,7 +110,7 @@ def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed:
 
 def kept(out: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
     """Return what a resumed run must repeat: last and best weights, and metrics without times."""
-    lines = [json.loads(line) for line in (out / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / METRICS_FILE).read_text().splitlines()]
     last = {name: t for name, t in load_file(out / STATE).items() if not name.startswith("random")}
     best = {f"best.{name}": tensor for name, tensor in load_file(out / CHECKPOINT).items()}
     return last | best, [{k: v for k, v in line.items() if "second" not in k} for line in lines]
@@ -186,7 +186,7 @@ def test_patience_and_plateau(toy: Corpus, tmp_path: Path) -> None:
     # 137 words are soon learned by heart, and valid gets worse.
     CASES["by heart"] = (CASES["nplm, adamw"][0], ADAM, PlateauSchedule("plateau", 0, 0.9, 2), {})
     go("by heart", toy, tmp_path / "a", epochs=60, patience=5, evaluate_every=1.0)
-    lines = [json.loads(line) for line in (tmp_path / "a" / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "a" / METRICS_FILE).read_text().splitlines()]
     losses = [line["valid_loss"] for line in lines]
     best = losses.index(min(losses))
     assert len(lines) == best + 1 + 5 < 60  # five evaluations after the best one

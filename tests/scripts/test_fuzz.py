@@ -267,7 +267,7 @@ def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
 
 # Lines that ended with a traceback, or with more than one line of error, and what they say now.
 FOUND = [
-    (["convert", "run=x", "to=b.arpa", "a" * 300], ["no setting"]),
+    (["convert", "run=x", "to=b.arpa", "a" * 300], ["not a setting"]),
     (["train", "--info=x"], ["--info x", "defaults-tree"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
     (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),

@@ -19,7 +19,7 @@ from lmtool.runs.run import Run
 from lmtool.runs.weights import read_tensors, write_tensors
 from lmtool.system.checksums import seal
 from lmtool.system.files import read_json, write_json
-from lmtool.system.schemas import METRICS, RUN, STATE, parse_json, require_kind
+from lmtool.system.schemas import METRICS_LINE, RUN, STATE, parse_json, require_kind
 from lmtool.training.state import TrainingState, read_state, save_state
 
 Command = Callable[..., str]
@@ -243,5 +243,5 @@ def test_kinds(value: Any, kind: Any, said: str) -> None:
 
 def test_what_lmtool_writes_is_of_its_kind(runs: Path) -> None:
     require_kind(read_json(runs / "mix/run.json", "-", object), RUN)
-    assert all(parse_json(line, METRICS) for line in (runs / "nplm/metrics.jsonl").read_text().splitlines())
+    assert all(parse_json(line, METRICS_LINE) for line in (runs / "nplm/metrics.jsonl").read_text().splitlines())
     assert torch.is_tensor(next(iter(read_state(runs / "hs/state.safetensors").tensors.values())))

@@ -27,7 +27,7 @@ from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.devices import WORKSPACE, choose_device
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS_FILE
 from lmtool.system.terminal import first_use_announced, in_notebook, progress_bar
 from lmtool.training import loop, reporting
 from lmtool.training.plan import learning_rate
@@ -195,7 +195,7 @@ def test_a_notebooks_packages_alone_make_no_notebook(monkeypatch: pytest.MonkeyP
 def test_a_training_records_its_rates(schedule: ScheduleConfig, toy: Corpus, tmp_path: Path) -> None:
     """metrics.jsonl has the rate of the last step before each evaluation."""
     run(toy, tmp_path, training(epochs=4, evaluate_every=0.25), schedule=schedule)
-    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(2, 33, 2))
     for line in lines:
         made = line["step"] - 1
@@ -204,9 +204,9 @@ def test_a_training_records_its_rates(schedule: ScheduleConfig, toy: Corpus, tmp
 
 
 def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:
-    (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 5}\n{"step": 9}\n{"ste')
+    (tmp_path / METRICS_FILE).write_text('{"step": 1}\n{"step": 5}\n{"step": 9}\n{"ste')
     reporter(tmp_path).rewind(5)
-    assert (tmp_path / METRICS).read_text() == '{"step": 1}\n{"step": 5}\n'
+    assert (tmp_path / METRICS_FILE).read_text() == '{"step": 1}\n{"step": 5}\n'
 
 
 def test_a_perplexity_beyond_floating_point_ends_a_training(
@@ -227,14 +227,14 @@ def test_the_most_likely_words_are_those_of_the_distribution(toy: Corpus) -> Non
 
 def test_accuracies_are_of_the_words_asked_for(toy: Corpus, tmp_path: Path) -> None:
     model, _ = run(toy, tmp_path, training(epochs=4))
-    last = json.loads((tmp_path / METRICS).read_text().splitlines()[-1])
+    last = json.loads((tmp_path / METRICS_FILE).read_text().splitlines()[-1])
     for name in ("train", "valid"):
         split = toy.split(name)
         contexts, targets = split.windows(np.arange(split.tokens), 3)
         hits = model.argmax(contexts) == targets
         assert last[f"{name}_accuracy"] == pytest.approx(hits.mean())  # the last is the best here
     run(toy, tmp_path / "none", training(epochs=1, accuracy_tokens=0))
-    assert json.loads((tmp_path / "none" / METRICS).read_text())["valid_accuracy"] is None
+    assert json.loads((tmp_path / "none" / METRICS_FILE).read_text())["valid_accuracy"] is None
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracer looks at it

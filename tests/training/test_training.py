@@ -28,7 +28,7 @@ from lmtool.neural.outputs.options import (
     NodeForm,
     SampledOutput,
 )
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS_FILE
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.training.loop import train
 from lmtool.training.optim import AdamwOptim, SgdOptim
@@ -77,7 +77,7 @@ def run(
 
 def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -> None:
     model, trained = run(toy, tmp_path, training())
-    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5]
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
     assert trained.valid_perplexity == min(line["valid_perplexity"] for line in lines) < 12

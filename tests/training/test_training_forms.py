@@ -23,7 +23,7 @@ from lmtool.neural import forms
 from lmtool.neural.encoders.settings import Activation
 from lmtool.neural.optimizers import rows
 from lmtool.neural.outputs.options import SoftmaxOutput
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS_FILE
 from lmtool.training.optim import SgdOptim
 from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients
 from tests.conftest import NEURAL, Run, neural
@@ -57,7 +57,7 @@ def model_of(name: str, toy: Corpus) -> Any:
 
 
 def first_losses(folder: Path) -> list[float]:
-    line = json.loads((folder / METRICS).read_text().splitlines()[0])
+    line = json.loads((folder / METRICS_FILE).read_text().splitlines()[0])
     return [line["train_loss"], line["valid_loss"]]
 
 

@@ -23,7 +23,7 @@ from lmtool.neural.build import build_neural
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.neural.outputs.options import NceOutput
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS_FILE
 from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.system import arrays
 from lmtool.training import loop
@@ -224,7 +224,7 @@ def test_minutes_end_the_training(toy: Corpus, tmp_path: Path, monkeypatch: pyte
         toy, tmp_path, training(epochs=None, minutes=0.5, save_every=1000.0, evaluate_every=0.5), model=neural(toy)
     )  # type: ignore[arg-type]
     assert trained.training_seconds >= 30
-    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
     assert lines[-1]["seconds"] == trained.training_seconds and lines[-2]["seconds"] < 30
     # Evaluations are not counted.
     assert now[0] > 30 + len(lines) and trained.training_seconds / trained.steps == lines[0]["seconds"] / 4
@@ -339,7 +339,7 @@ def test_the_mean_of_all_later_weights_is_evaluated_and_kept(
     monkeypatch.setattr(Step, "_update", noted_update)
     optim = AsgdOptim("asgd", 4.0, 1e-4, 1)
     _, trained = run(toy, tmp_path, training(epochs=8), optim, model, CONSTANT)
-    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
     losses = [line["valid_loss"] for line in lines]
     begun = next(number for number in range(1, 8) if optim.averages_after(losses[:number]))
     for number, line in enumerate(lines, start=1):
@@ -366,7 +366,7 @@ def test_typed_with_a_recurrent_network(lmtool: Callable[..., str]) -> None:
 def steps(toy: Corpus, out: Path, **settings: object) -> list[int]:
     """Train with an epoch of 8 steps; return the steps of the evaluations."""
     run(toy, out, training(**settings))
-    return [json.loads(line)["step"] for line in (out / METRICS).read_text().splitlines()]
+    return [json.loads(line)["step"] for line in (out / METRICS_FILE).read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
