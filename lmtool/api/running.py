@@ -105,7 +105,9 @@ def output_folder(out: str | PathLike[str] | None) -> Path | None:
     if out is None:
         return None
     path = Path(os.path.expanduser(out))
-    if not str(out) or path.is_file():
+    with translate_path_errors():
+        is_file = path.is_file()
+    if not str(out) or is_file:
         raise UserError(f"out={str(out)!r}: {'is a file' if str(out) else 'names nothing'}: choose a folder")
     return path
 

@@ -32,7 +32,7 @@ from types import ModuleType
 
 from lmtool.config.groups import BASES
 from lmtool.config.rules import require_path
-from lmtool.errors import UserError
+from lmtool.errors import UserError, translate_path_errors
 from lmtool.system.terminal import nearest
 
 ENTRY_POINTS = "lmtool.options"
@@ -128,7 +128,9 @@ def folder_in_use(folder: str | Path | None) -> Iterator[None]:
         path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
         with suppress(ValueError):  # an invalid file name, e.g. with half a surrogate pair, is not a folder
             path = path.resolve()
-        if not path.is_dir():
+        with translate_path_errors():
+            exists = path.is_dir()
+        if not exists:
             raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
         _require_new_names(source := OptionSource(path, None))
         _folders.set((*before, source) if source not in before else before)

@@ -301,7 +301,7 @@ def plain_scores(given: Given) -> list[tuple[str, float]] | None:
         rows = [(line[first.index("word")], line[first.index("log10p")]) for line in cells]
     else:
         return None  # another of the names of a column
-    return [(word, min(0.0, number_of(value) * LN10)) for word, value in rows]
+    return [(word, min(0.0, number_of(value.lower()) * LN10)) for word, value in rows]
 
 
 def tree(given: Given) -> list[tuple[str, str]]:

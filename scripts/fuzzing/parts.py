@@ -148,7 +148,7 @@ def new_array(array: Any, new: Any, place: int) -> Any:
         match new:
             case "float16" | "float64" | "int8" | "bool":
                 return array.astype(new)
-            case int() | float() if flat.size and (array.dtype.kind == "f" or np.isfinite(new)):
+            case int() | float() if flat.size and (array.dtype.kind == "f" or math.isfinite(new)):
                 limits = None if array.dtype.kind in "fb" else np.iinfo(array.dtype)
                 flat = flat.copy()
                 flat[place % flat.size] = new if limits is None else min(max(int(new), limits.min), limits.max)
