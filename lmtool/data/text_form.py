@@ -150,7 +150,9 @@ class TextForm:
             self.vocabulary.encode(every),
             np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
             np.array(unknown, dtype=np.int64),
-            sum(count_characters(" ".join(sentence)) + 1 for sentence in cut if sentence or eos),
+            sum(
+                count_characters(" ".join(sentence)) + 1 for sentence in cut if len(sentence) or eos
+            ),  # an empty array has no truth
             self.vocabulary.bos,
             independent_sentences=not one_text,
             oov_words=[every[k] for k in unknown],
