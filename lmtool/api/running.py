@@ -104,12 +104,10 @@ def output_folder(out: str | PathLike[str] | None) -> Path | None:
     require_path("out", out)
     if out is None:
         return None
-    path = Path(os.path.expanduser(out))
-    with translate_path_errors():
-        is_file = path.is_file()
-    if not str(out) or is_file:
+    path = os.path.expanduser(out)
+    if not str(out) or os.path.isfile(path):  # Path.is_file raises an error for a name that is too long
         raise UserError(f"out={str(out)!r}: {'is a file' if str(out) else 'names nothing'}: choose a folder")
-    return path
+    return Path(path)
 
 
 def keeps_output(verb: str, settings: Mapping[str, Any]) -> bool:

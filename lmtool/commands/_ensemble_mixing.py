@@ -204,5 +204,11 @@ def mix_scores(settings: MixtureConfig, session: Session) -> MixedRun:
         Member(name, weight, perplexity(each.log_prob), each.normalized is None)
         for (name, each), weight in zip(by_name, weights.tolist(), strict=True)
     ]
-    of_scores = members, weights.tolist(), evaluation
-    return MixedRun(*of_scores, folder=session.out, fit=record, models=models)
+    return MixedRun(
+        folder=session.out,
+        members=members,
+        weights=weights.tolist(),
+        evaluation=evaluation,
+        fit=record,
+        models=models,
+    )

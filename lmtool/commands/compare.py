@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from lmtool.config.verbs import MembersConfig, ResamplingConfig
 from lmtool.errors import UserError
@@ -68,13 +67,25 @@ def run(settings: Settings, session: Session) -> CompareResult:
     differences = compare(log_prob, offsets, resamples=settings.resamples, seed=settings.seed, block=block)
     rows = []
     for name, of_text, tested in zip(settings.runs, scores, [None, *differences], strict=True):
-        values: list[Any] = [None] * 6
-        if tested is not None:
-            values = [tested.perplexity, *(tested.interval or (None, None)), tested.p_bootstrap, tested.p_randomization]
-            values.append(tested.block and tested.block * size)
-        fitted = list(of_text.fitted)
-        values += [of_text.dynamic, of_text.split, of_text.normalized, bool(fitted), fitted, of_text.across]
-        rows.append(Compared(name, perplexity(of_text.log_prob), *values))
+        low, high = (None, None) if tested is None or tested.interval is None else tested.interval
+        rows.append(
+            Compared(
+                run=name,
+                perplexity=perplexity(of_text.log_prob),
+                difference=None if tested is None else tested.perplexity,
+                from_=low,
+                to=high,
+                p_bootstrap=None if tested is None else tested.p_bootstrap,
+                p_randomization=None if tested is None else tested.p_randomization,
+                block=None if tested is None or tested.block is None else tested.block * size,
+                dynamic=of_text.dynamic,
+                split=of_text.split,
+                normalized=of_text.normalized,
+                fitted_on_this_text=bool(of_text.fitted),
+                fitted=list(of_text.fitted),
+                across_sentences=of_text.across,
+            )
+        )
     sentences = len(tokens.offsets) - 1
     unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
     lengths = sorted({row.block for row in rows if row.block}) or [1]
@@ -85,8 +96,15 @@ def run(settings: Settings, session: Session) -> CompareResult:
     names = ", ".join(dict.fromkeys(row.split for row in rows))
     within = f" in {sentences:,} sentences" if sentences > 1 else ""
     resampled = f"{names}: {tokens.count:,} tokens{within}; {drawn}"
-    about_text = rows[0].split, tokens.count, unit, units
-    result = CompareResult(*about_text, settings.resamples, rows, resampled)
+    result = CompareResult(
+        split=rows[0].split,
+        tokens=tokens.count,
+        unit=unit,
+        units=units,
+        resamples=settings.resamples,
+        members=rows,
+        resampled=resampled,
+    )
     header, lines = result.as_table()
     keys = list(base.as_json(rows[0]))[: len(header)]
     texts = {"csv": csv_text([keys, *lines]), "md": f"{result.to_markdown()}\n", "tex": f"{result.to_latex()}\n"}

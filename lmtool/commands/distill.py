@@ -115,7 +115,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
         options=session.choices,
         store_dir=settings.store_dir,
     )
-    text, fits = (like_run, tokenizer_in(like_run.folder)), (teacher_run.fitted_on, like_run.fitted_on)
-    save_ngram_run(session, settings_as_json(settings), *text, model, trained, *fits)
+    fits, tokenizer = (teacher_run.fitted_on, like_run.fitted_on), tokenizer_in(like_run.folder)
+    save_ngram_run(session, settings_as_json(settings), like_run, tokenizer, model, trained, *fits)
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     return trained

@@ -128,8 +128,14 @@ def run(settings: Settings, session: Session) -> PairsResult:
         oov, tokens = (int(good[key].sum() + bad[key].sum()) for key in ("oov", "tokens"))
         session.warn(*text_warning(settings.text, oov, tokens, unknown, model.vocabulary))
     table: list[list[Cell]] = [list(row) for row in zip(*columns.values(), strict=True)]
-    about = settings.text, settings.criterion, len(pairs), runs
-    result = PairsResult(*about, header=list(columns), table=table)
+    result = PairsResult(
+        text=settings.text,
+        criterion=settings.criterion,
+        pairs=len(pairs),
+        runs=runs,
+        header=list(columns),
+        table=table,
+    )
     if settings.to is not None:
         write_table({key: list(values) for key, values in columns.items()}, settings.to, bom=settings.bom)
     if settings.items is not None:

@@ -122,8 +122,18 @@ def run(settings: Settings, session: Session) -> RescoreResult:
         rates["reference_words"] = reference_words
     weight, penalty = 1.0 if weight is None else weight, penalty or 0.0
     files = nbest.write_nbest(session.out, lists, log_prob, lists.total + weight * log_prob - penalty * sizes)
-    about = loaded.name, settings.nbest, seconds, len(lists.lists), len(lists.texts), weight, list(files), tuned
-    rescored = RescoreResult(*about, None if given is None else penalty, **rates)
+    rescored = RescoreResult(
+        run=loaded.name,
+        nbest=settings.nbest,
+        seconds=seconds,
+        lists=len(lists.lists),
+        hypotheses=len(lists.texts),
+        weight=weight,
+        files=list(files),
+        tuned=tuned,
+        word_penalty=None if given is None else penalty,
+        **rates,
+    )
     session.finish(rescored, f"{rescored.heading()}\n{rescored.table_text()}")
     if tuned:
         used = f"weight={weight:.6g}" + ("" if given is None else f" word_penalty={penalty:.6g}")

@@ -147,8 +147,17 @@ def score_rows(
         means.append(_mean_surprisal(name, scored.scores[name], UNITS[settings.unit]))
         _report(settings, model, scored.scores[name], scored.sentences, session)
     lines = [list(row) for row in zip(*scored.columns.values(), strict=True)]
-    about = settings.text, len(lines), scored.sentences, scored.items, settings.unit, means, settings.to
-    result = Surprisals(*about, header=list(scored.columns), table=lines)
+    result = Surprisals(
+        text=settings.text,
+        words=len(lines),
+        sentences=scored.sentences,
+        items=scored.items,
+        unit=settings.unit,
+        models=means,
+        to=settings.to,
+        header=list(scored.columns),
+        table=lines,
+    )
     session.finish(result, f"{result.heading()}\n\n{result.table_text()}", settings.to)
     return result
 

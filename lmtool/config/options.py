@@ -32,7 +32,7 @@ from types import ModuleType
 
 from lmtool.config.groups import BASES
 from lmtool.config.rules import require_path
-from lmtool.errors import UserError, translate_path_errors
+from lmtool.errors import UserError
 from lmtool.system.terminal import nearest
 
 ENTRY_POINTS = "lmtool.options"
@@ -84,8 +84,11 @@ def _has_entry_points() -> bool:
     """Return whether an installed package names the entry-point group. Searching the files is faster than importing
     importlib.metadata, which each help page and each completion would wait for.
     """
-    files = (file for folder in sys.path for file in Path(folder).glob("*.*-info/entry_points.txt"))
-    return any(f"[{ENTRY_POINTS}]".encode() in file.read_bytes() for file in files)
+    for file in (file for folder in sys.path for file in Path(folder).glob("*.*-info/entry_points.txt")):
+        with suppress(OSError):  # a file that may not be read
+            if f"[{ENTRY_POINTS}]".encode() in file.read_bytes():
+                return True
+    return False
 
 
 @cache
@@ -128,9 +131,7 @@ def folder_in_use(folder: str | Path | None) -> Iterator[None]:
         path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
         with suppress(ValueError):  # an invalid file name, e.g. with half a surrogate pair, is not a folder
             path = path.resolve()
-        with translate_path_errors():
-            exists = path.is_dir()
-        if not exists:
+        if not os.path.isdir(path):  # Path.is_dir raises an error for a name that is too long
             raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
         _require_new_names(source := OptionSource(path, None))
         _folders.set((*before, source) if source not in before else before)

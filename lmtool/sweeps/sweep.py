@@ -75,7 +75,7 @@ class Sweep:
         if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
-            print("note: valid ranks the jobs, so the best one's is optimistic: lmtool eval split=test scores it")
+            print("note: valid ranks the jobs, so the best perplexity is optimistic: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
         if count := self.finished_before:
