@@ -115,12 +115,19 @@ class _Training:
     @property
     def epoch(self) -> float:
         """Number of epochs done."""
-        return self.progress.step / self.batches.per_epoch
+        progress = self.progress
+        return progress.earlier_epochs + (progress.step - progress.earlier_steps) / self.batches.per_epoch
+
+    @property
+    def examples_done(self) -> int:
+        """Number of examples of all processes."""
+        progress = self.progress
+        return progress.earlier_examples + (progress.step - progress.earlier_steps) * self.batches.size
 
     @property
     def examples_per_second(self) -> float:
         """Examples of all processes per second of training."""
-        return self.progress.step * self.batches.size / max(self.progress.clock, 1e-9)
+        return self.examples_done / max(self.progress.clock, 1e-9)
 
     def done(self) -> float:
         """Return the used share of the budget."""
@@ -140,7 +147,8 @@ class _Training:
         if signal:
             self.end_early(int(signal))
         remaining = progress.step * (1 / done - 1) if done else math.inf  # steps; under half an interval is added
-        due = progress.since >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
+        waited = round((self.epoch - progress.evaluated) * self.batches.per_epoch)  # in steps of the current size
+        due = waited >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
         if progress.since and (over or due):
             self.evaluate(done, stop)
             return True
@@ -198,7 +206,7 @@ class _Training:
         line = {
             "epoch": self.epoch,
             "step": progress.step,
-            "examples": progress.step * self.batches.size,
+            "examples": self.examples_done,
             "train_loss": train_loss,
             "train_accuracy": train_accuracy,
             "valid_loss": valid_loss,
@@ -221,7 +229,7 @@ class _Training:
         progress.losses.append(valid_loss)
         if not self.average.count and self.plan.optim.averages_after(progress.losses):
             self.average.begin()
-        progress.since, progress.loss_sum = 0, 0.0
+        progress.since, progress.loss_sum, progress.evaluated = 0, 0.0, self.epoch
         self.reporter.evaluation(done, line)
         if self.on_evaluation is not None:
             self._ended = self.on_evaluation(line) is True
@@ -256,6 +264,7 @@ class _Training:
             "progress": asdict(self.progress),
             "averaged": self.average.count,
             "position": self.batches.position(),
+            "batch": {"size": self.batches.size, "epoch": self.epoch, "examples": self.examples_done},
             "loss_sums": loss_sums,
             "computed_by": self.computed_by(),
         }
@@ -279,7 +288,10 @@ class _Training:
         self.batches.go_to(values["position"])
         self.average.load(state.part("average."), values["averaged"])
         loss_sum = values["loss_sums"][self.processes.rank]
-        self.progress = Progress(**values["progress"] | {"loss_sum": loss_sum})
+        self.progress = progress = Progress(**values["progress"] | {"loss_sum": loss_sum})
+        if (batch := values["batch"])["size"] != self.batches.size:
+            progress.earlier_steps, progress.earlier_epochs = progress.step, batch["epoch"]
+            progress.earlier_examples = batch["examples"]
         self.model.carry(state.part(f"carried.{self.processes.rank}."))
         set_random_states(state.part(f"random.{self.processes.rank}."), self.model.device)
         self._computed_before = values["computed_by"]
@@ -295,7 +307,7 @@ class _Training:
             valid_perplexity=math.exp(float(notes["valid_loss"])),
             parameters=self.model.parameter_count,
             steps=progress.step,
-            examples=progress.step * self.batches.size,
+            examples=self.examples_done,
             examples_per_second=self.examples_per_second,
             epochs=self.epoch,
             training_seconds=progress.clock,

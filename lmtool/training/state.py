@@ -26,7 +26,7 @@ from lmtool.system.checksums import verify
 from lmtool.system.files import atomic_write, remove_stale
 from lmtool.system.schemas import OBJECT, require_kind
 
-FORMAT = 4
+FORMAT = 5
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 
