@@ -57,7 +57,8 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train."""
     if not metrics.exists():
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
-    lines = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
+    every = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
+    lines = [line for line in every if "valid_perplexity" in line]
     if not lines:
         raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {TRAINING_REMEDY}")
 

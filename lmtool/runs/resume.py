@@ -18,6 +18,7 @@ from lmtool.system.files import read_json, write_json
 # Settings that may change from those a training was started with: those that do not affect the weights, the budget, ...
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.save_every", "training.trackers", "prune_method"),
+    "training.log_every",
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint stores the first
 }
 BUDGET = {"training.epochs", "training.steps", "training.minutes", "training.patience"}

@@ -69,7 +69,9 @@ RATES = {
     "proposed": POSITIVE,
     "doubt?": str,
 }
-METRICS_LINE = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
+METRICS_LINE = {"train_loss?": float, "valid_perplexity?": POSITIVE, "loss?": float, "step?": COUNT} | each(
+    "epoch lr?", Range(0.0, 1e100)
+)
 METRICS_LINE |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 ASKED = each("config_dir?", str) | {"choices?": {str: str}, "values?": {str: object}}
 ASKED |= {"verb": str, "sweep?": bool} | each("order?", [str])

@@ -47,10 +47,10 @@ def train(
 ) -> Trained:
     """Train until the budget is used up; the model then has the weights that were best on valid.
 
-    Writes to `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a checkpoint
-    of the same plan. on_evaluation: called with each of these lines; if it returns True, the training ends as if its
-    budget were used up. Raises UserError if the loss diverges (the best weights so far are kept), and Interrupted,
-    after writing a checkpoint, on SIGINT and SIGTERM.
+    Writes to `out`: metrics.jsonl, with lines of evaluations and of logged steps; the best weights; checkpoints.
+    resume: a checkpoint of the same plan. on_evaluation: called with each line of an evaluation; if it returns True,
+    the training ends as if its budget were used up. Raises UserError if the loss diverges (the best weights so far are
+    kept), and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
@@ -176,6 +176,9 @@ class _Training:
         progress.loss_sum += value
         now = time.perf_counter()
         progress.clock += now - start
+        if (every := settings.log_every) is not None and progress.step % every == 0:
+            step_line = {"epoch": self.epoch, "step": progress.step, "loss": self.processes.mean(value)}
+            self.reporter.add(step_line | {"lr": progress.rate, "seconds": progress.clock})
         if self.reporter.due(now):
             mean = progress.loss_sum / progress.since
             self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
