@@ -18,9 +18,9 @@ from lmtool.data.oov import report_splits
 from lmtool.data.split import Split
 from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
+from lmtool.evaluation.metrics import cloze_results, perplexity, require_questions
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import NOT_COMPARABLE, result_from_json, sizes_text
+from lmtool.results.base import CLOZE_METRIC, NOT_COMPARABLE, result_from_json, sizes_text
 from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
+
+
+MAX_TRAIN = 10_000_000  # tokens of train up to which it is scored, in about a second
 
 
 def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session: Session) -> TrainedRun:
@@ -56,6 +59,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
             return _finished(settings, corpus, session)
         report_splits(corpus, session.say, session.note, session.warn)
         trained = _estimate(settings, model, whole, corpus, listed, command_start, session)
+        trained.rank_by(settings.metric)
         session.save_result(trained)
         save_trained(out, settings_as_json(settings), session.choices, corpus)
     session.say(trained.line())
@@ -100,6 +104,8 @@ def _estimate(
     from lmtool.ngram.models.ngram_model import quantized_notes
 
     assert settings.smoother is not None and settings.counts is not None, "each conf/model/*.yaml of counts has both"
+    if settings.metric == CLOZE_METRIC:
+        require_questions(corpus, "valid", f"metric={CLOZE_METRIC}")
     tuning_split = settings.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
@@ -140,14 +146,15 @@ def _estimate(
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-    valid_perplexity = _valid_perplexity(language_model, corpus, storage)
     if not language_model.normalized:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     examples = corpus.tokens("train")
     return TrainedRun(
         folder=session.out,
         store_dir=settings.store_dir,
-        valid_perplexity=valid_perplexity,
+        valid_perplexity=_perplexity_on("valid", language_model, corpus, storage),
+        train_perplexity=_perplexity_on("train", language_model, corpus, storage),
+        cloze=cloze_results(language_model, corpus, "valid"),
         parameters=sum(sizes),
         ngrams=sizes,
         examples=examples,
@@ -226,9 +233,9 @@ def _prune(
     return prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=by_gain)
 
 
-def _valid_perplexity(model: LanguageModel, corpus: Corpus, storage: Storage) -> float:
-    """Return the perplexity on valid; nan without a valid split."""
-    if not corpus.knows("valid"):
+def _perplexity_on(split: str, model: LanguageModel, corpus: Corpus, storage: Storage) -> float:
+    """Return the perplexity on a split; nan without it, and on a train split of more than MAX_TRAIN tokens."""
+    if split not in corpus.splits or (split == "train" and corpus.tokens(split) > MAX_TRAIN):
         return math.nan
     limit = None if storage.memory is None else storage.limit
-    return perplexity(model.score_text(corpus.split("valid"), memory_limit=limit))
+    return perplexity(model.score_text(corpus.split(split), memory_limit=limit))
