@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmtool.commands._settings import CountTrainingConfig
-from lmtool.config.groups import CountModelConfig
+from lmtool.config.groups import CountModelConfig, cloze_split
 from lmtool.config.settings import settings_as_json
 from lmtool.data.choose_vocabulary import read_limit_words
+from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limit_words
 from lmtool.data.oov import report_splits
@@ -107,8 +108,13 @@ def _estimate(
     if settings.metric == CLOZE_METRIC:
         require_questions(corpus, "valid", f"metric={CLOZE_METRIC}")
     tuning_split = settings.smoother.tuning_split()
-    if tuning_split is not None and tuning_split not in corpus.splits:
-        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    tune_on = f"smoother.tune_on={tuning_split}"
+    questions_of = None if tuning_split is None else cloze_split(tuning_split)
+    if questions_of is not None and not model.counts_words:
+        raise UserError(f"{tune_on}: the n-grams of model={model.kind} are not of words: tune on text, e.g. valid")
+    if tuning_split is not None and questions_of is None and tuning_split not in corpus.splits:
+        raise UserError(f"{tune_on}: {corpus.path} has only {', '.join(corpus.splits)}")
+    questions = None if questions_of is None else require_questions(whole, questions_of, tune_on)
     cutoffs = _cutoffs(settings.prune_counts or None, model.order)
     storage = settings.counts.storage(whole)
     if storage.note is not None:
@@ -124,7 +130,9 @@ def _estimate(
     counting_end = time.perf_counter()
     tuning: dict[str, Any] = {}
     if tuning_split is not None:
-        tuning = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+        held_out = counted_corpus.split(tuning_split) if questions is None else questions
+        what = tuning_split if questions_of is None else f"the cloze questions of {questions_of}, renormalized"
+        tuning = _tune(counts, smoother, held_out, what, storage, session)
     fit = tuning_split is None
     table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
@@ -195,9 +203,9 @@ def _count(settings: CountTrainingConfig, corpus: Corpus, order: int, smoother: 
 
 
 def _tune(
-    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
+    counts: Counts, smoother: Smoother, held_out: Split | Cloze, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; return the entries of a TrainedRun on the parameters that were found."""
+    """Tune the smoother on text or questions; return the entries of a TrainedRun on the parameters that were found."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import __version__
-from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.groups import CountModelConfig, EncoderConfig, cloze_split
 from lmtool.config.settings import saved_settings
 from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
@@ -141,7 +141,10 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
     tuned = [name for name, value in smoother.items() if value == "tuned"]
     if smoother.keys() <= {"kind", "tune_on", "source_weights"}:  # a smoother that is always tuned
         tuned = ["weights and discounts" if smoother.get("source_weights") is None else "discounts"]
-    return {smoother["tune_on"]: tuned} if tuned and "tune_on" in smoother else {}
+    if not tuned or "tune_on" not in smoother:
+        return {}
+    asked = cloze_split(smoother["tune_on"])
+    return {smoother["tune_on"]: tuned} if asked is None else {asked: [f"{name}{BY_QUESTIONS}" for name in tuned]}
 
 
 def merge_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
