@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
 
-
 MAX_TRAIN = 10_000_000  # tokens of train up to which it is scored, in about a second
 
 
@@ -108,13 +107,12 @@ def _estimate(
     if settings.metric == CLOZE_METRIC:
         require_questions(corpus, "valid", f"metric={CLOZE_METRIC}")
     tuning_split = settings.smoother.tuning_split()
-    tune_on = f"smoother.tune_on={tuning_split}"
-    questions_of = None if tuning_split is None else cloze_split(tuning_split)
-    if questions_of is not None and not model.counts_words:
+    asked, tune_on = cloze_split(tuning_split or ""), f"smoother.tune_on={tuning_split}"
+    if asked is not None and not model.counts_words:
         raise UserError(f"{tune_on}: the n-grams of model={model.kind} are not of words: tune on text, e.g. valid")
-    if tuning_split is not None and questions_of is None and tuning_split not in corpus.splits:
+    questions = None if asked is None else require_questions(whole, asked, tune_on)
+    if tuning_split is not None and questions is None and tuning_split not in corpus.splits:
         raise UserError(f"{tune_on}: {corpus.path} has only {', '.join(corpus.splits)}")
-    questions = None if questions_of is None else require_questions(whole, questions_of, tune_on)
     cutoffs = _cutoffs(settings.prune_counts or None, model.order)
     storage = settings.counts.storage(whole)
     if storage.note is not None:
@@ -130,9 +128,8 @@ def _estimate(
     counting_end = time.perf_counter()
     tuning: dict[str, Any] = {}
     if tuning_split is not None:
-        held_out = counted_corpus.split(tuning_split) if questions is None else questions
-        what = tuning_split if questions_of is None else f"the cloze questions of {questions_of}, renormalized"
-        tuning = _tune(counts, smoother, held_out, what, storage, session)
+        held_out = questions or counted_corpus.split(tuning_split)
+        tuning = _tune(counts, smoother, held_out, tuning_split, storage, session)
     fit = tuning_split is None
     table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)

@@ -75,12 +75,9 @@ class Sweep:
             print(escape_controls(f"\n{result_table.format_table(table)}"))
         if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
-        rankings = {"valid_perplexity": "valid ranks", CLOZE_METRIC: "the cloze questions rank"}
-        metric = result_table.common_metric(rows)
-        if len(jobs[1]) > 1 and metric in rankings:
-            print(
-                f"note: {rankings[metric]} the jobs, so the best value is optimistic: lmtool eval split=test scores it"
-            )
+        ranks = {"valid_perplexity": "valid ranks", CLOZE_METRIC: "the cloze questions rank"}
+        if len(jobs[1]) > 1 and (by := ranks.get(result_table.common_metric(rows))):
+            print(f"note: {by} the jobs, so the best perplexity is optimistic: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
         if count := self.finished_before:
