@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lmtool.config.training import Forms, Gradients, Precision
+from lmtool.config.training import Forms, Precision
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError, first_line
 from lmtool.neural import forms
@@ -44,17 +45,19 @@ def train(
     resume: TrainingState | None = None,
     progress: bool = False,
     on_evaluation: Callable[[dict[str, Any]], object] | None = None,
+    cloze: Callable[[], dict[str, float] | None] = lambda: None,
 ) -> Trained:
-    """Train until the budget is used up; the model then has the weights that were best on valid.
+    """Train until the budget is used up; the model then has the weights that were best by training.keep_best.
 
     Writes to `out`: metrics.jsonl, with lines of evaluations and of logged steps; the best weights; checkpoints.
     resume: a checkpoint of the same plan. on_evaluation: called with each line of an evaluation; if it returns True,
-    the training ends as if its budget were used up. Raises UserError if the loss diverges (the best weights so far are
-    kept), and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
+    the training ends as if its budget were used up. cloze: returns the results of cloze questions. Raises UserError if
+    the loss diverges (the best weights so far are kept), and Interrupted, after writing a checkpoint, on SIGINT and
+    SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
-        training.on_evaluation = on_evaluation
+        training.on_evaluation, training.cloze = on_evaluation, cloze
         try:
             if resume is not None:
                 try:
@@ -105,6 +108,7 @@ class _Training:
         is_log_prob = model.output.loss_is_log_prob
         self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
+        self.cloze: Callable[[], dict[str, float] | None] = lambda: None
         self._ended = False  # whether on_evaluation ended the training
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
         self._last_save = time.perf_counter()
@@ -185,7 +189,7 @@ class _Training:
         return True
 
     def evaluate(self, done: float, stop: StopRequest) -> None:
-        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best.
+        """Compute the loss on valid and other metrics, write a line of them, and save the weights if they are best.
 
         If averaging has begun, the mean of the weights is evaluated.
         """
@@ -206,6 +210,7 @@ class _Training:
             share_most_likely(self.model, split, settings.accuracy_tokens, self.processes)
             for split in (self.train_split, self.valid_split)
         )
+        cloze = self.processes.from_first(self.cloze() if self.processes.first else None)
         line = {
             "epoch": self.epoch,
             "step": progress.step,
@@ -219,17 +224,23 @@ class _Training:
             "seconds": progress.clock,
             "examples_per_second": self.examples_per_second,
         }
-        if valid_loss < progress.best:
-            progress.best, progress.waited = valid_loss, 0
+        loss = valid_loss
+        if cloze is not None:
+            line |= {"cloze_perplexity": cloze["perplexity"], "cloze_accuracy": cloze["accuracy"]}
+            if settings.keep_best == "cloze":
+                loss = self._converging(math.log(cloze["perplexity"]), MAX_VALID_LOSS, step=progress.step)
+        if loss < progress.best:
+            progress.best, progress.waited = loss, 0
             if self.processes.first:
-                notes = {"step": str(progress.step), "valid_loss": repr(valid_loss)}
+                notes = {"step": str(progress.step), "valid_loss": repr(valid_loss), "train_loss": repr(train_loss)}
+                notes["cloze"] = json.dumps(cloze)
                 save_weights(self.model, self.out / CHECKPOINT, notes)
         else:
             progress.waited += 1
             if self.plan.schedule.lowers_after(progress.waited):
                 progress.drops += 1
         self.average.exchange(False)
-        progress.losses.append(valid_loss)
+        progress.losses.append(loss)
         if not self.average.count and self.plan.optim.averages_after(progress.losses):
             self.average.begin()
         progress.since, progress.loss_sum, progress.evaluated = 0, 0.0, self.epoch
@@ -263,7 +274,7 @@ class _Training:
             "about": self.plan.about,
             "processes": self.processes.size,
             "streamed": self.batches.streamed,
-            "gradients": _gradients(self.model),
+            "gradients": optimizers.gradients_of(self.model),
             "progress": asdict(self.progress),
             "averaged": self.average.count,
             "position": self.batches.position(),
@@ -277,10 +288,11 @@ class _Training:
     def restore(self, state: TrainingState) -> None:
         """Continue from a checkpoint of the same kind of training."""
         values = state.values
-        _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
-        _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        _require_same("training.embedding_gradients", values["gradients"], _gradients(self.model), self.out)
+        state.require_equal("processes", self.processes.size, "processes", self.out)
+        state.require_equal("streamed", self.batches.streamed, streaming, self.out)
+        gradients = optimizers.gradients_of(self.model)
+        state.require_equal("gradients", gradients, "training.embedding_gradients", self.out)
         tensors, saved = model_tensors(self.model), state.part("model.")
         if tensors.keys() != saved.keys():
             raise UserError(f"{self.out} holds the training of another model: train in another folder")
@@ -308,6 +320,10 @@ class _Training:
         progress = self.progress
         return Trained(
             valid_perplexity=math.exp(float(notes["valid_loss"])),
+            train_perplexity=math.exp(min(float(notes["train_loss"]), MAX_VALID_LOSS))
+            if self.model.output.loss_is_log_prob
+            else math.nan,
+            cloze=json.loads(notes["cloze"]),
             parameters=self.model.parameter_count,
             steps=progress.step,
             examples=self.examples_done,
@@ -332,13 +348,3 @@ class _Training:
         best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step
         saved = f"the best model so far is in {best}" if best.exists() else "nothing was saved"
         raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.max_grad_norm; {saved}")
-
-
-def _gradients(model: NeuralModel) -> str:
-    """Return the value of training.embedding_gradients that a model has."""
-    return (Gradients.sparse if model.sparse_parameters() else Gradients.dense).name
-
-
-def _require_same(name: str, begun: object, now: object, out: Path) -> None:
-    if begun != now:
-        raise UserError(f"{name}: {out} was begun with {begun}, not {now}, and can only be resumed with {begun}")

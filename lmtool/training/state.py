@@ -42,6 +42,11 @@ class TrainingState:
         """Return the tensors whose names begin with a prefix, under the rest of their names."""
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
+    def require_equal(self, key: str, now: object, setting: str, out: Path) -> None:
+        """Raise UserError, naming a setting and the folder, unless a value is as now."""
+        if (begun := self.values[key]) != now:
+            raise UserError(f"{setting}: {out} was begun with {begun}, not {now}, and can only be resumed with {begun}")
+
 
 def save_state(state: TrainingState, folder: Path) -> None:
     """Write a checkpoint, completely or not at all; the last one becomes the previous one, if it can be written."""
