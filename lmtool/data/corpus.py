@@ -193,8 +193,8 @@ class Corpus(Store):
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
         """Return a split that is read piece by piece from the open store.
 
-        across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not. Raises UserError
-        for sentences without `</s>`.
+        across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
+        Raises UserError for sentences without `</s>`.
         """
         self._require(name)
         vocabulary = self.vocabulary
