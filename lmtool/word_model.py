@@ -19,10 +19,10 @@ from lmtool.data.vocabulary import EOS, MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
+from lmtool.results.base import TableResult
 from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT
-from lmtool.system.tables import TableResult
 
 if TYPE_CHECKING:
     from lmtool.neural.model import NeuralModel

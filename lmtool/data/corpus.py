@@ -21,10 +21,10 @@ from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm, visible
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
+from lmtool.results.base import TableResult
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_files import attributes
 from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parse_json
-from lmtool.system.tables import TableResult
 from lmtool.system.terminal import Cell, html_table
 
 Sentence = str | Sequence[str]

@@ -9,8 +9,8 @@ from html import escape
 
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
+from lmtool.results.base import MERGED, UNSAVED, Result, Table, TableResult, table_of
 from lmtool.system.arrays import IntArray
-from lmtool.system.tables import MERGED, UNSAVED, Result, Table, TableResult, table_of
 from lmtool.system.terminal import Cell, nearest
 from lmtool.trees.analysis import DrawnNode, PathRow, TreeAnalysis, analyze, path_rows, top_of, tree_text, words_below
 from lmtool.trees.codes import code_strings
