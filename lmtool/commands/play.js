@@ -107,8 +107,7 @@ function ngramModel({ children, words, ...a }) {
       for (let m = about.order - 1; m > 0; m--) longer[m] = longer[m + 1] + weight(m, nodes[m - 1]);
       const dist = vector(V, (word) => a.unigrams[word] + longer[1]);
       nodes.forEach((node, i) => {
-        const [first, end] = node < 0 ? [0, 0] : [starts[node], starts[node + 1]];
-        for (let c = first; c < end; c++) dist[words[c - V]] = logProb(i + 2, c) + longer[i + 2];
+        for (let c = starts[node]; c < starts[node + 1]; c++) dist[words[c - V]] = logProb(i + 2, c) + longer[i + 2];
       });
       return dist;
     },
@@ -196,6 +195,7 @@ const OUTPUTS = { // log p of all words but <s>, [O], and the parts that explain
     const node = (name) => w[`output.nodes.${name}`], M = node("nodes")?.shape[1]; // M: of nodes=morin_bengio
     const embedding = (n) => node("nodes").slice(n * M, n * M + M);
     const own = M && Array.from({ length: N }, (_, n) => linear(embedding(n), node("node_map.weight"))); // U N_n
+    const listed = (at) => below[at].map(shown).join(", ") + (at < N ? " …" : "");
     function scores(h) { // s_n(h), [N]
       if (!own) return linear(h, node("vectors"), node("bias"));
       const x = linear(h, node("hidden.weight"), node("hidden.bias"));
@@ -214,9 +214,9 @@ const OUTPUTS = { // log p of all words but <s>, [O], and the parts that explain
           const path = [];
           for (let at = N + leaf; parent[at] >= 0; at = parent[at]) path.unshift(at);
           const factors = path.map((at) => sigmoid(bit[at] ? s[parent[at]] : -s[parent[at]]));
-          const side = (at) => below[at].map(shown).join(" ") + (at < N ? " …" : "");
-          const rows = path.map((at, k) => [parent[at], bit[at], side(at), factors[k]]);
-          parts.push({ header: ["node", "bit", "words on this side", "p"], rows, factors });
+          const code = path.map((at) => bit[at]).join(""), sides = (n) => [0, 1].map((b) => listed(place(n, b)));
+          const rows = path.map((at, k) => [code.slice(0, k + 1), parent[at], factors[k], ...sides(parent[at])]);
+          parts.push({ header: ["code", "node", "p", "below 0", "below 1"], rows, factors });
         }
         return parts;
       },
