@@ -33,6 +33,7 @@ class Settings(ResamplingConfig):
     map: str = setting(words=("pca", "tsne", "none"))
     words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
+    metric: str | None = None
 
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
@@ -124,8 +125,21 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     parts = [sections.summary(entries)] if entries else []
     parts.append(sections.intervals(entries))
     parts += [sections.comparison(source) for source in kinds[Kind.compare]]
-    parts += [sections.sweep_section(source, sweeps[source.folder]) for source in kinds[Kind.sweep]]
-    parts.append(sections.curves(entries))
+    trainings = sections.histories(entries)
+    metrics = set[str]()
+    for source in kinds[Kind.sweep]:
+        trained = {
+            str(entry.source.folder.relative_to(source.folder)): history.train[history.best]
+            for entry, history in trainings
+            if entry.source.sweep == source.folder and history.train
+        }
+        rows = sweeps[source.folder]
+        metrics |= {name for row in rows for name in sections.metrics_of(row, trained)}
+        parts.append(sections.sweep_section(source, rows, trained, settings.metric))
+    if settings.metric is not None and settings.metric not in metrics:
+        known = f"there are {', '.join(sorted(metrics))}" if metrics else "metric= is for the plots of sweeps"
+        raise UserError(f"metric={settings.metric}: no sweep in {', '.join(settings.paths)} has this metric; {known}")
+    parts.append(sections.curves(trainings))
     parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lmtool.plots.style import (
@@ -13,9 +13,9 @@ from lmtool.plots.style import (
     MARKERS,
     MUTED,
     SERIES,
-    SETTINGS_RATIO,
     VALUE_RATIO,
     WIDTH,
+    are_geometric,
     name_at_right,
     new_figure,
     number_axis,
@@ -129,52 +129,99 @@ def loss_against_rate(
 
 SEED = "seed"  # jobs that differ only in this setting are repetitions
 MAX_DOTS = 40  # maximum rows of a dot plot of a sweep; the best jobs are shown
-Job = tuple[dict[str, str], float]  # varying settings, metric
+MAX_TICKS = 10  # maximum values of a setting that are the ticks of its log axis
+Job = tuple[dict[str, Any], float]  # varying settings, metric
 
 
-def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
-    """Return the setting whose numbers are the x-axis of a sweep's chart, and the settings that have a line for each
-    value. Return None, for a dot plot, if no setting has numbers or there would be too many lines.
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """How jobs of a sweep are drawn.
+
+    kind: `lines`: metric against the setting x, with a line for each value of the settings `by`; `grid`: a column for
+    each value of x and a row for each value of the one setting in `by`; `dots`: a row for each job.
+    fixed: settings that are the same for all these jobs, those of the best one, and not for all jobs of the sweep.
+    """
+
+    kind: str
+    jobs: Sequence[Job]
+    x: str = ""
+    by: Sequence[str] = ()
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+
+def charts_of(jobs: Sequence[Job]) -> list[Chart]:
+    """Return the charts that show jobs, each with a finite metric, all with the same settings.
+
+    The x-axis is the setting with most values, all of which are numbers. If no setting has numbers: dots. If there are
+    two settings, both of numbers and three values or more, or if there would be too many lines: a grid, if half of its
+    cells have jobs. If there are few lines: lines. If more settings vary: a grid of the two with most numbers, where
+    the others are those of the best job, and dots.
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
     numeric = [key for key in varied if all(math.isfinite(decimal(str(value))) for value in values[key])]
+    numeric.sort(key=lambda key: -len(values[key]))
+    dots = Chart("dots", jobs)
     if not numeric:
-        return None
-    x = max(numeric, key=lambda key: len(values[key]))
+        return [dots]
+    x, *others = numeric
     by = [key for key in varied if key != x]
     lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
-    return (x, by) if lines <= len(SERIES) and (len(values[x]) > 2 or not by) else None
+    square = bool(others) and len(values[others[0]]) > 2
+    if len(by) == 1 and (square or lines > len(SERIES)):
+        filled = len({(settings[x], settings[by[0]]) for settings, _ in jobs})
+        if 2 * filled >= len(values[x]) * len(values[by[0]]):
+            return [Chart("grid", jobs, x, by)]
+    if lines <= len(SERIES) and (len(values[x]) > 2 or not by):
+        return [Chart("lines", jobs, x, by)]
+    if len(by) > 1 and square:
+        best = min(jobs, key=lambda job: job[1])[0]
+        fixed = {key: best[key] for key in by if key != others[0]}
+        same = [job for job in jobs if fixed.items() <= job[0].items()]
+        if [chart.kind for chart in charts_of(same)] == ["grid"]:
+            return [Chart("grid", same, x, others[:1], fixed), dots]
+    return [dots]
 
 
-def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings."""
-    axes = line_settings(jobs)
-    if axes is not None:
-        return _lines(jobs, *axes, metric)
-    ranked = sorted(jobs, key=lambda job: job[1])[:MAX_DOTS]
+def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = ()) -> Figure:
+    """Draw a chart of a sweep. metric: label. train: jobs with their perplexities on train, beside lines of others."""
+    if chart.kind == "lines":
+        return _lines(chart, metric, train)
+    if chart.kind == "grid":
+        return _grid(chart, metric)
+    ranked = sorted(chart.jobs, key=lambda job: job[1])[:MAX_DOTS]
     return dots_figure(
         [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked], metric
     )
 
 
-def settings_text(settings: dict[str, str]) -> str:
+def settings_text(settings: dict[str, Any]) -> str:
     """Return settings in one line: `model.order=3, smoother=mle`."""
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _lines(jobs: Sequence[Job], x: str, by: Sequence[str], metric: str) -> Figure:
+def _grouped(jobs: Sequence[Job], keys: Sequence[str], x: str) -> dict[tuple[str, ...], dict[float, list[float]]]:
+    """Return the metrics of jobs by their values of `keys`, then by the number x."""
     groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for settings, value in jobs:
-        group = groups.setdefault(tuple(settings[key] for key in by), {})
+        group = groups.setdefault(tuple(str(settings[key]) for key in keys), {})
         group.setdefault(float(settings[x]), []).append(value)
+    return groups
+
+
+def _lines(chart: Chart, metric: str, train: Sequence[Job]) -> Figure:
+    x, by, groups = chart.x, chart.by, _grouped(chart.jobs, chart.by, chart.x)
+    on_train = _grouped(train, by, x)
     xs = sorted({at for group in groups.values() for at in group})
-    top = top_of([value for _, value in jobs])
-    shown = [min(value, top) for _, value in jobs]
+    values = [value for _, value in (*chart.jobs, *train)]
+    top = top_of(values)
     with new_figure(WIDTH, 3.6, [metric, x, *by, *(name for names in groups for name in names)]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "y", shown, log_ratio=VALUE_RATIO)
-        if not number_axis(axes, "x", xs, log_ratio=SETTINGS_RATIO) and all(at == int(at) for at in xs):
+        number_axis(axes, "y", [min(value, top) for value in values], log_ratio=VALUE_RATIO)
+        if number_axis(axes, "x", xs, log_ratio=1 if are_geometric(xs) else math.inf):
+            if len(xs) <= MAX_TICKS:
+                axes.set_xticks(xs)
+        elif all(at == int(at) for at in xs):
             axes.locator_params(axis="x", integer=True)
         lines = []
         for (names, group), color, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
@@ -187,12 +234,52 @@ def _lines(jobs: Sequence[Job], x: str, by: Sequence[str], metric: str) -> Figur
             for at, metrics in group.items():
                 if len(metrics) > 1:  # the same job with several seeds
                     axes.plot([at] * len(metrics), metrics, linestyle="none", marker=marker, color=color, alpha=0.45)
+            if beside := sorted((at, sum(each) / len(each)) for at, each in on_train.get(names, {}).items()):
+                axes.plot(*zip(*beside, strict=True), color=color, linestyle="--", linewidth=1.2)
         axes.set(xlabel=x, ylabel=metric)
+        title = [f"a line for each {', '.join(by)}"] * bool(by) + ["dashed: on train, while it was trained"] * bool(
+            on_train
+        )
+        if title:
+            set_title(figure, "; ".join(title))
         if by:
-            set_title(figure, f"a line for each {', '.join(by)}")
             name_at_right(figure, lines)
         lowest, at = min((sum(each) / len(each), at) for group in groups.values() for at, each in group.items())
         axes.annotate(
             perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK
         )
+    return figure
+
+
+def _grid(chart: Chart, metric: str) -> Figure:
+    """Draw cells with the means over seeds, the lower the more colored, on a log scale; the lowest is framed."""
+    from matplotlib.patches import Rectangle
+
+    x, (by,) = chart.x, chart.by
+    groups = _grouped(chart.jobs, [by], x)
+    xs = sorted({(float(settings[x]), str(settings[x])) for settings, _ in chart.jobs})
+    rows = sorted(groups, key=lambda names: 0.0 if math.isnan(number := decimal(names[0])) else number)
+    means = {(row, at): sum(each) / len(each) for row in rows for at, each in groups[row].items()}
+    low, top = min(means.values()), top_of(list(means.values()))
+    scale = math.log if low > 0 else float
+    with new_figure(max(WIDTH, 1.5 + 0.42 * len(xs)), 1 + 0.3 * len(rows), [metric, x, by, *sum(rows, ())]) as figure:
+        axes = figure.add_subplot()
+        for (row, at), mean in means.items():
+            place = [value for value, _ in xs].index(at), rows.index(row)
+            share = (scale(top) - scale(min(mean, top))) / ((scale(top) - scale(low)) or 1)
+            corner = place[0] - 0.5, place[1] - 0.5
+            axes.add_patch(Rectangle(corner, 1, 1, color=SERIES[0], alpha=0.04 + 0.46 * share, linewidth=0))
+            weight = "bold" if mean == low else "normal"
+            axes.text(*place, perplexity_text(mean), ha="center", va="center", fontweight=weight)
+            if mean == low:
+                axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=INK, linewidth=1.4, zorder=3))
+        _name_rows(axes, [row[0] for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlim(-0.5, len(xs) - 0.5)
+        axes.set_xticks(range(len(xs)), [shortened(figure, name, 0.6) for _, name in xs])
+        axes.tick_params(axis="x", length=0)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        axes.set(xlabel=x, ylabel=by)
+        set_title(figure, metric)
     return figure

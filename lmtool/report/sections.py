@@ -11,11 +11,13 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.plots.charts import (
+    MAX_DOTS,
     SEED,
+    Chart,
     Dot,
     Job,
+    charts_of,
     dots_figure,
-    line_settings,
     loss_against_rate,
     settings_figure,
     settings_text,
@@ -26,7 +28,8 @@ from lmtool.plots.style import perplexity_text, top_of
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
-from lmtool.results.base import CONTEXTS, result_from_json, table_of
+from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
+from lmtool.results.base import METRIC_NAMES as ENTRIES
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS_FILE, fitted_note, start_of
 from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
@@ -38,7 +41,9 @@ from lmtool.trees.analysis import DrawnNode
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
-METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+TRAIN_METRIC = "train_perplexity"
+METRIC_NAMES = {"valid_perplexity": "perplexity on valid", CLOZE_METRIC: "cloze perplexity"}
+METRIC_NAMES |= {TRAIN_METRIC: "perplexity on train, while it was trained"}
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -153,47 +158,78 @@ def comparison(source: ReportFolder) -> Section:
     return section
 
 
-def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
-    """Return the section of a sweep: its table, and for each split a chart of comparable metrics by setting."""
-    section, metric = Section(f"Sweep: {source.name}"), common_metric(rows)
+def metrics_of(row: Row, trained: dict[str, float]) -> dict[str, float]:
+    """Return the finite metrics of a job by their names. trained: perplexities on train by job."""
+    found = {name: row.perplexity for name in ENTRIES if name in row.result}
+    found |= {row.metric_name or "metric": row.metric_value, CLOZE_METRIC: row.cloze.get("perplexity")}
+    found[TRAIN_METRIC] = trained.get(row.job)
+    return {name: value for name, value in found.items() if value is not None and value < math.inf}
+
+
+def sweep_section(
+    source: ReportFolder, rows: Sequence[Row], trained: dict[str, float], metric: str | None = None
+) -> Section:
+    """Return the section of a sweep: for each metric and split the charts of comparable jobs, and the table.
+
+    trained: perplexities on train by job. metric: the only metric that is drawn; None: all.
+    """
+    section, common = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
-    finite = [
-        row
-        for row in rows
-        if row.metric_name in (metric, None) and row.metric_value is not None and row.metric_value < math.inf
-    ]
-    drawn = [row for row in finite if row.normalized] or finite
-    groups: dict[str, list[Job]] = {}
-    for row in drawn:
-        groups.setdefault(row.split, []).append(
-            ({key: row.settings.get(key, "") for key in keys}, row.metric_value or 0.0)
-        )
-    for split, jobs in groups.items():
-        if len(jobs) > 1 and keys:
-            name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            best = min(jobs, key=lambda job: job[1])
-            caption = f"{name[0].upper()}{name[1:]} of {len(jobs)} jobs. "
-            caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
-            if SEED in keys and line_settings(jobs) is not None:
-                caption += " Lines go through the means over seeds."
-            section.parts.append(Picture(f"sweep-{source.name}", settings_figure(jobs, name), caption))
-    if len(rows) > len(drawn) and section.parts:
-        missing = len(rows) - len(drawn)
+    found = [(row, known) for row in rows if (known := metrics_of(row, trained))]
+    found = [(row, known) for row, known in found if row.normalized] or found
+    jobs: dict[str, dict[str, list[Job]]] = {}  # by metric and split
+    for row, known in found:
+        settings = {key: row.settings.get(key, "") for key in keys}
+        for name, value in known.items():
+            jobs.setdefault(name, {}).setdefault(row.split, []).append((settings, value))
+    for name in [metric] if metric else sorted(jobs, key=lambda name: name != common):
+        for split, drawn in jobs.get(name, {}).items():
+            charts = charts_of(drawn) if len(drawn) > 1 and keys else []
+            if name == TRAIN_METRIC != metric and any(chart.kind == "lines" for chart in charts):
+                continue  # beside the common metric
+            label = METRIC_NAMES.get(name, name) + (f" on {split}" if split and name != TRAIN_METRIC else "")
+            beside = jobs.get(TRAIN_METRIC, {}).get(split, []) if name == common else []
+            file = f"sweep-{source.name}" if name == common else f"sweep-{source.name}-{name}"
+            for chart in charts:
+                section.parts.append(Picture(file, settings_figure(chart, label, beside), _caption(chart, label)))
+    missing = len(rows) - sum((metric or common) in known for _, known in found)
+    if missing and section.parts:
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
     section.parts.append(sweep_table(rows) if rows else none)
     return section
 
 
-def curves(entries: Sequence[Entry]) -> Section:
-    """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
+def _caption(chart: Chart, label: str) -> str:
+    """Return what a chart of a sweep shows, and which job is the best."""
+    jobs = chart.jobs
+    best = min(jobs, key=lambda job: job[1])
+    text = f"{label[0].upper()}{label[1:]} of {len(jobs)} jobs"
+    text += f" with {settings_text(chart.fixed)}, as in the best of all." if chart.fixed else "."
+    text += f" The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+    if SEED in best[0] and chart.kind != "dots":
+        text += " Lines go through the means over seeds." if chart.kind == "lines" else " Cells are means over seeds."
+    if chart.kind == "grid":
+        text += " The lowest is framed; an empty cell has no job with a finite, comparable metric."
+    if chart.kind == "dots" and len(jobs) > MAX_DOTS:
+        text += f" The lowest {MAX_DOTS} are drawn."
+    return text
+
+
+def histories(entries: Sequence[Entry]) -> list[tuple[Entry, History]]:
+    """Return the neural runs among entries with the histories of their trainings."""
+    neural = [entry for entry in entries if entry.output is not None and entry.run is not None]
+    return [(entry, read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())) for entry in neural]
+
+
+def curves(trainings: Sequence[tuple[Entry, History]]) -> Section:
+    """Return perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
-    for entry in entries:
-        if entry.output is not None and entry.run is not None:
-            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
-            text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
-            groups.setdefault(text, []).append((entry, history))
+    for entry, history in trainings:
+        assert entry.run is not None, "it has a history"
+        text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
+        groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():
         if len(group) > 1:
             best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
