@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import require, setting
-from lmtool.config.verbs import ResamplingConfig
+from lmtool.config.verbs import METRICS, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results.base import Written
@@ -33,7 +33,7 @@ class Settings(ResamplingConfig):
     map: str = setting(words=("pca", "tsne", "none"))
     words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
-    metric: str | None = None
+    metric: str | None = setting(words=(*METRICS, "train_perplexity"))
 
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
@@ -103,6 +103,7 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
+    from lmtool.report.page import Picture
     from lmtool.report.reading import Kind, read_entry
     from lmtool.sweeps.result_table import SPLIT, read_rows, varied_settings
 
@@ -125,21 +126,11 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     parts = [sections.summary(entries)] if entries else []
     parts.append(sections.intervals(entries))
     parts += [sections.comparison(source) for source in kinds[Kind.compare]]
-    trainings = sections.histories(entries)
-    metrics = set[str]()
-    for source in kinds[Kind.sweep]:
-        trained = {
-            str(entry.source.folder.relative_to(source.folder)): history.train[history.best]
-            for entry, history in trainings
-            if entry.source.sweep == source.folder and history.train
-        }
-        rows = sweeps[source.folder]
-        metrics |= {name for row in rows for name in sections.metrics_of(row, trained)}
-        parts.append(sections.sweep_section(source, rows, trained, settings.metric))
-    if settings.metric is not None and settings.metric not in metrics:
-        known = f"there are {', '.join(sorted(metrics))}" if metrics else "metric= is for the plots of sweeps"
-        raise UserError(f"metric={settings.metric}: no sweep in {', '.join(settings.paths)} has this metric; {known}")
-    parts.append(sections.curves(trainings))
+    drawn = [sections.sweep_section(source, sweeps[source.folder], settings.metric) for source in kinds[Kind.sweep]]
+    if settings.metric is not None and not any(isinstance(part, Picture) for each in drawn for part in each.parts):
+        raise UserError(f"metric={settings.metric}: no sweep with two jobs that have it: name another, or leave it out")
+    parts += drawn
+    parts.append(sections.curves(entries))
     parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch
     parts.append(sections.trees(tops, kinds[Kind.tree]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lmtool.plots.style import (
     INK,
@@ -129,33 +129,29 @@ def loss_against_rate(
 
 SEED = "seed"  # jobs that differ only in this setting are repetitions
 MAX_DOTS = 40  # maximum rows of a dot plot of a sweep; the best jobs are shown
-MAX_TICKS = 10  # maximum values of a setting that are the ticks of its log axis
+MAX_MARKED = 30  # maximum points of a line with a marker each
+MAX_TICKS = 10  # maximum number of settings that are the ticks of their log axis
 Job = tuple[dict[str, Any], float]  # varying settings, metric
+Points = dict[float, list[float]]  # by x the values, several if jobs differ only in the seed
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """How jobs of a sweep are drawn.
-
-    kind: `lines`: metric against the setting x, with a line for each value of the settings `by`; `grid`: a column for
-    each value of x and a row for each value of the one setting in `by`; `dots`: a row for each job.
-    fixed: settings that are the same for all these jobs, those of the best one, and not for all jobs of the sweep.
+class Chart(NamedTuple):
+    """How jobs of a sweep are drawn. lines: metric against x, with a line for each value of the settings `by`. grid: a
+    column for each value of x, a row for each value of the one setting in `by`. dots: a row for each job.
     """
 
-    kind: str
+    kind: Literal["lines", "grid", "dots"]
     jobs: Sequence[Job]
     x: str = ""
     by: Sequence[str] = ()
-    fixed: dict[str, Any] = field(default_factory=dict)
 
 
 def charts_of(jobs: Sequence[Job]) -> list[Chart]:
-    """Return the charts that show jobs, each with a finite metric, all with the same settings.
+    """Return the charts of jobs, which have the same settings.
 
-    The x-axis is the setting with most values, all of which are numbers. If no setting has numbers: dots. If there are
-    two settings, both of numbers and three values or more, or if there would be too many lines: a grid, if half of its
-    cells have jobs. If there are few lines: lines. If more settings vary: a grid of the two with most numbers, where
-    the others are those of the best job, and dots.
+    x is the setting with most values that are all numbers; without one: dots. Lines, if there are few. Two settings
+    with three numbers or more each, or with too many lines: a grid, if half of its cells have jobs. If more settings
+    vary: a grid of the two with most numbers, of the jobs with the best one's other settings, and dots.
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
@@ -164,29 +160,24 @@ def charts_of(jobs: Sequence[Job]) -> list[Chart]:
     dots = Chart("dots", jobs)
     if not numeric:
         return [dots]
-    x, *others = numeric
-    by = [key for key in varied if key != x]
+    x, by = numeric[0], [key for key in varied if key != numeric[0]]
     lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
-    square = bool(others) and len(values[others[0]]) > 2
+    square = len(numeric) > 1 and len(values[numeric[1]]) > 2
     if len(by) == 1 and (square or lines > len(SERIES)):
         filled = len({(settings[x], settings[by[0]]) for settings, _ in jobs})
-        if 2 * filled >= len(values[x]) * len(values[by[0]]):
-            return [Chart("grid", jobs, x, by)]
+        return [Chart("grid", jobs, x, by) if 2 * filled >= len(values[x]) * len(values[by[0]]) else dots]
     if lines <= len(SERIES) and (len(values[x]) > 2 or not by):
         return [Chart("lines", jobs, x, by)]
-    if len(by) > 1 and square:
-        best = min(jobs, key=lambda job: job[1])[0]
-        fixed = {key: best[key] for key in by if key != others[0]}
-        same = [job for job in jobs if fixed.items() <= job[0].items()]
-        if [chart.kind for chart in charts_of(same)] == ["grid"]:
-            return [Chart("grid", same, x, others[:1], fixed), dots]
-    return [dots]
+    best = min(jobs, key=lambda job: job[1])[0]
+    same = [job for job in jobs if all(job[0][key] == best[key] for key in by if key != numeric[1])] if square else []
+    return [*[chart for chart in (charts_of(same) if same else []) if chart.kind == "grid"], dots]
 
 
 def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = ()) -> Figure:
-    """Draw a chart of a sweep. metric: label. train: jobs with their perplexities on train, beside lines of others."""
+    """Draw a chart of a sweep. metric: its label. train: jobs with their perplexities on train, for lines."""
     if chart.kind == "lines":
-        return _lines(chart, metric, train)
+        title = f"a line for each {', '.join(chart.by)}" if chart.by else ""
+        return lines_figure(_by_settings(chart, chart.jobs), metric, chart.x, title, _by_settings(chart, train))
     if chart.kind == "grid":
         return _grid(chart, metric)
     ranked = sorted(chart.jobs, key=lambda job: job[1])[:MAX_DOTS]
@@ -200,86 +191,92 @@ def settings_text(settings: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _grouped(jobs: Sequence[Job], keys: Sequence[str], x: str) -> dict[tuple[str, ...], dict[float, list[float]]]:
-    """Return the metrics of jobs by their values of `keys`, then by the number x."""
-    groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
+def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:
+    """Return the metrics of jobs by the values of `chart.by`, then by the number x."""
+    groups: dict[str, Points] = {}
     for settings, value in jobs:
-        group = groups.setdefault(tuple(str(settings[key]) for key in keys), {})
-        group.setdefault(float(settings[x]), []).append(value)
+        group = groups.setdefault(", ".join(str(settings[key]) for key in chart.by), {})
+        group.setdefault(float(settings[chart.x]), []).append(value)
     return groups
 
 
-def _lines(chart: Chart, metric: str, train: Sequence[Job]) -> Figure:
-    x, by, groups = chart.x, chart.by, _grouped(chart.jobs, chart.by, chart.x)
-    on_train = _grouped(train, by, x)
-    xs = sorted({at for group in groups.values() for at in group})
-    values = [value for _, value in (*chart.jobs, *train)]
-    top = top_of(values)
-    with new_figure(WIDTH, 3.6, [metric, x, *by, *(name for names in groups for name in names)]) as figure:
+def _means(points: Points) -> dict[float, float]:
+    return {at: sum(points[at]) / len(points[at]) for at in sorted(points)}
+
+
+def lines_figure(
+    named: dict[str, Points], metric: str, x: str, title: str = "", train: dict[str, Points] | None = None
+) -> Figure:
+    """Draw lines through means by their names, the lowest in color with their lowest value, the others in gray; values
+    on train are dashed. metric, x: labels of the axes.
+    """
+    means = {name: _means(points) for name, points in named.items()}
+    ranked = sorted(means, key=lambda name: min(means[name].values()))
+    dashed = {
+        name: _means(points) for name, points in (train or {}).items() if points and name in ranked[: len(SERIES)]
+    }
+    xs = sorted({at for points in means.values() for at in points})
+    every = [value for line in (*named.values(), *(train or {}).values()) for each in line.values() for value in each]
+    top = top_of(every)
+    with new_figure(WIDTH, 3.6, [metric, x, title, *named]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "y", [min(value, top) for value in values], log_ratio=VALUE_RATIO)
-        if number_axis(axes, "x", xs, log_ratio=1 if are_geometric(xs) else math.inf):
-            if len(xs) <= MAX_TICKS:
-                axes.set_xticks(xs)
-        elif all(at == int(at) for at in xs):
+        number_axis(axes, "y", [min(value, top) for value in every], log_ratio=VALUE_RATIO)
+        log = number_axis(axes, "x", xs, log_ratio=1 if are_geometric(xs) else math.inf)
+        if len(xs) == 2 or (log and len(xs) <= MAX_TICKS):
+            axes.set_xticks(xs)
+        elif not log and all(at == int(at) for at in xs):
             axes.locator_params(axis="x", integer=True)
+        for name in ranked[len(SERIES) :]:
+            axes.plot(*zip(*means[name].items(), strict=True), color=MUTED, linewidth=0.8, alpha=0.6)
         lines = []
-        for (names, group), color, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
-            means = [(at, sum(group[at]) / len(group[at])) for at in sorted(group)]
-            lines += axes.plot(*zip(*means, strict=True), color=color, marker=marker, label=", ".join(names))
-            for at, mean in means:
+        for name, color, marker in zip(ranked, SERIES, MARKERS, strict=False):
+            line, low = means[name], perplexity_text(min(means[name].values()))
+            look: dict[str, Any] = {"color": color, "marker": marker if len(line) <= MAX_MARKED else None}
+            lines += axes.plot(*zip(*line.items(), strict=True), **look, label=f"{name}  {low}")
+            for at, mean in line.items():
                 if mean > top:  # the line leaves the picture
                     text = f"\N{UPWARDS ARROW} {perplexity_text(mean)}"
                     axes.annotate(text, (at, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
-            for at, metrics in group.items():
-                if len(metrics) > 1:  # the same job with several seeds
-                    axes.plot([at] * len(metrics), metrics, linestyle="none", marker=marker, color=color, alpha=0.45)
-            if beside := sorted((at, sum(each) / len(each)) for at, each in on_train.get(names, {}).items()):
-                axes.plot(*zip(*beside, strict=True), color=color, linestyle="--", linewidth=1.2)
+                if len(named[name][at]) > 1:  # the same job with several seeds
+                    axes.plot([at] * len(named[name][at]), named[name][at], **look, linestyle="none", alpha=0.45)
+            if name in dashed:
+                axes.plot(*zip(*dashed[name].items(), strict=True), color=color, linestyle="--", linewidth=1.2)
         axes.set(xlabel=x, ylabel=metric)
-        title = [f"a line for each {', '.join(by)}"] * bool(by) + ["dashed: on train, while it was trained"] * bool(
-            on_train
-        )
-        if title:
-            set_title(figure, "; ".join(title))
-        if by:
+        if title or dashed:
+            set_title(figure, "; ".join(filter(None, [title, "dashed: on train" * bool(dashed)])))
+        if len(ranked) > 1:
             name_at_right(figure, lines)
-        lowest, at = min((sum(each) / len(each), at) for group in groups.values() for at, each in group.items())
-        axes.annotate(
-            perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK
-        )
+        lowest, at = min((mean, at) for at, mean in means[ranked[0]].items())
+        below: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top", "color": INK}
+        axes.annotate(perplexity_text(lowest), (at, min(named[ranked[0]][at])), (0, -5), **below)
     return figure
 
 
 def _grid(chart: Chart, metric: str) -> Figure:
     """Draw cells with the means over seeds, the lower the more colored, on a log scale; the lowest is framed."""
-    from matplotlib.patches import Rectangle
-
-    x, (by,) = chart.x, chart.by
-    groups = _grouped(chart.jobs, [by], x)
-    xs = sorted({(float(settings[x]), str(settings[x])) for settings, _ in chart.jobs})
-    rows = sorted(groups, key=lambda names: 0.0 if math.isnan(number := decimal(names[0])) else number)
-    means = {(row, at): sum(each) / len(each) for row in rows for at, each in groups[row].items()}
-    low, top = min(means.values()), top_of(list(means.values()))
+    named = {name: _means(points) for name, points in _by_settings(chart, chart.jobs).items()}
+    rows = sorted(named, key=lambda name: 0.0 if math.isnan(number := decimal(name)) else number)
+    xs = sorted({at for points in named.values() for at in points})
+    every = [mean for points in named.values() for mean in points.values()]
+    low, top = min(every), top_of(every)
     scale = math.log if low > 0 else float
-    with new_figure(max(WIDTH, 1.5 + 0.42 * len(xs)), 1 + 0.3 * len(rows), [metric, x, by, *sum(rows, ())]) as figure:
+    span = scale(top) - scale(low) or 1.0
+    size = max(WIDTH, 1.3 + 0.52 * len(xs)), 1 + 0.3 * len(rows)
+    with new_figure(*size, [metric, chart.x, *chart.by, *rows]) as figure:
         axes = figure.add_subplot()
-        for (row, at), mean in means.items():
-            place = [value for value, _ in xs].index(at), rows.index(row)
-            share = (scale(top) - scale(min(mean, top))) / ((scale(top) - scale(low)) or 1)
-            corner = place[0] - 0.5, place[1] - 0.5
-            axes.add_patch(Rectangle(corner, 1, 1, color=SERIES[0], alpha=0.04 + 0.46 * share, linewidth=0))
-            weight = "bold" if mean == low else "normal"
-            axes.text(*place, perplexity_text(mean), ha="center", va="center", fontweight=weight)
-            if mean == low:
-                axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=INK, linewidth=1.4, zorder=3))
-        _name_rows(axes, [row[0] for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(-0.5, len(xs) - 0.5)
-        axes.set_xticks(range(len(xs)), [shortened(figure, name, 0.6) for _, name in xs])
+        for row, name in enumerate(rows):
+            for at, mean in named[name].items():
+                column, best = xs.index(at), mean == low
+                alpha = 0.04 + 0.46 * (scale(top) - scale(min(mean, top))) / span
+                axes.barh(row, 1, 1, column - 0.5, color=SERIES[0], alpha=alpha)
+                axes.text(column, row, perplexity_text(mean), ha="center", va="center", weight="bold" if best else None)
+                if best:
+                    axes.barh(row, 1, 1, column - 0.5, fill=False, edgecolor=INK, linewidth=1.4, clip_on=False)
+        _name_rows(axes, rows)
+        axes.set_xticks(range(len(xs)), [f"{at:.4g}" for at in xs])
+        axes.set(xlim=(-0.5, len(xs) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x)
         axes.tick_params(axis="x", length=0)
         axes.grid(False)
         axes.spines[:].set_visible(False)
-        axes.set(xlabel=x, ylabel=by)
-        set_title(figure, metric)
+        set_title(figure, f"{metric}: a row for each {chart.by[0]}")
     return figure

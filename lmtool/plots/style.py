@@ -52,7 +52,6 @@ DPI = 150  # of PNG; characters are slightly narrower or wider at other resoluti
 DEFAULT = "DejaVu Sans"  # font that comes with matplotlib
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
-SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis; evenly spaced on it: 4
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # maximum value of an axis; beyond it margins and ticks overflow
 OUTLIER = 100.0  # multiple of the median; larger values are drawn at the top of the picture
@@ -240,19 +239,17 @@ def top_of(values: Sequence[float]) -> float:
 
 
 def are_geometric(values: Iterable[float]) -> bool:
-    """Return whether settings belong on a log axis: positive, far apart, and more evenly spaced than on a linear one.
+    """Return whether settings are above 0 and far more evenly spaced on a log axis than on a linear one.
 
     >>> are_geometric([1, 2, 4, 8]), are_geometric([0.1, 1, 10, 100]), are_geometric([2, 3, 4, 5])
     (True, True, False)
     """
     ordered = sorted(set(values))
-    if len(ordered) < 2 or ordered[0] <= 0:
+    if len(ordered) < 3 or ordered[0] <= 0:
         return False
-    ratio = ordered[-1] / ordered[0]
-    factors = [math.log(b / a) for a, b in itertools.pairwise(ordered)]
     steps = [b - a for a, b in itertools.pairwise(ordered)]
-    uneven = max(factors) / min(factors)
-    return (ratio > SETTINGS_RATIO and uneven <= max(steps) / min(steps)) or (ratio >= 4 and uneven <= 1.5)
+    factors = [math.log(b) - math.log(a) for a, b in itertools.pairwise(ordered)]
+    return 1.9 * max(factors) * min(steps) <= max(steps) * min(factors)
 
 
 def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: float = math.inf) -> bool:

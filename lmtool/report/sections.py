@@ -16,23 +16,32 @@ from lmtool.plots.charts import (
     Chart,
     Dot,
     Job,
+    Points,
     charts_of,
     dots_figure,
+    lines_figure,
     loss_against_rate,
     settings_figure,
     settings_text,
     weight_bars,
 )
-from lmtool.plots.curves import History, read_history, training_curves, valid_curves
-from lmtool.plots.style import perplexity_text, top_of
+from lmtool.plots.curves import History, read_history, training_curves
+from lmtool.plots.style import perplexity_text
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
 from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
-from lmtool.results.base import METRIC_NAMES as ENTRIES
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS_FILE, fitted_note, start_of
-from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
+from lmtool.sweeps.result_table import (
+    NORMALIZED,
+    SPLIT,
+    Row,
+    common_metric,
+    jobs_table,
+    perplexities_of,
+    varied_settings,
+)
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
@@ -41,9 +50,7 @@ from lmtool.trees.analysis import DrawnNode
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
-TRAIN_METRIC = "train_perplexity"
-METRIC_NAMES = {"valid_perplexity": "perplexity on valid", CLOZE_METRIC: "cloze perplexity"}
-METRIC_NAMES |= {TRAIN_METRIC: "perplexity on train, while it was trained"}
+PERPLEXITY, TRAIN_METRIC = "perplexity", "train_perplexity"  # of a split; and of train, beside others
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -158,41 +165,32 @@ def comparison(source: ReportFolder) -> Section:
     return section
 
 
-def metrics_of(row: Row, trained: dict[str, float]) -> dict[str, float]:
-    """Return the finite metrics of a job by their names. trained: perplexities on train by job."""
-    found = {name: row.perplexity for name in ENTRIES if name in row.result}
-    found |= {row.metric_name or "metric": row.metric_value, CLOZE_METRIC: row.cloze.get("perplexity")}
-    found[TRAIN_METRIC] = trained.get(row.job)
-    return {name: value for name, value in found.items() if value is not None and value < math.inf}
-
-
-def sweep_section(
-    source: ReportFolder, rows: Sequence[Row], trained: dict[str, float], metric: str | None = None
-) -> Section:
+def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None = None) -> Section:
     """Return the section of a sweep: for each metric and split the charts of comparable jobs, and the table.
 
-    trained: perplexities on train by job. metric: the only metric that is drawn; None: all.
+    metric: the one of METRICS that is drawn; None: all.
     """
     section, common = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
-    found = [(row, known) for row in rows if (known := metrics_of(row, trained))]
-    found = [(row, known) for row, known in found if row.normalized] or found
-    jobs: dict[str, dict[str, list[Job]]] = {}  # by metric and split
-    for row, known in found:
+    first = CLOZE_METRIC if common == CLOZE_METRIC else PERPLEXITY
+    jobs: dict[tuple[str, str], list[Job]] = {}  # by metric and label
+    for row in [row for row in rows if row.normalized] or rows:
         settings = {key: row.settings.get(key, "") for key in keys}
-        for name, value in known.items():
-            jobs.setdefault(name, {}).setdefault(row.split, []).append((settings, value))
-    for name in [metric] if metric else sorted(jobs, key=lambda name: name != common):
-        for split, drawn in jobs.get(name, {}).items():
-            charts = charts_of(drawn) if len(drawn) > 1 and keys else []
-            if name == TRAIN_METRIC != metric and any(chart.kind == "lines" for chart in charts):
-                continue  # beside the common metric
-            label = METRIC_NAMES.get(name, name) + (f" on {split}" if split and name != TRAIN_METRIC else "")
-            beside = jobs.get(TRAIN_METRIC, {}).get(split, []) if name == common else []
-            file = f"sweep-{source.name}" if name == common else f"sweep-{source.name}-{name}"
-            for chart in charts:
-                section.parts.append(Picture(file, settings_figure(chart, label, beside), _caption(chart, label)))
-    missing = len(rows) - sum((metric or common) in known for _, known in found)
+        for name, value in (perplexities_of(row) or {common: row.metric_value or math.inf}).items():
+            if value < math.inf:
+                kind = {"cloze": CLOZE_METRIC, "train": TRAIN_METRIC}.get(name, PERPLEXITY)
+                label = name if name == common else f"perplexity on {name}"
+                label = f"cloze perplexity{f' on {row.split}' if row.split else ''}" if name == "cloze" else label
+                jobs.setdefault((kind, label), []).append((settings, value))
+    for (kind, label), drawn in sorted(jobs.items(), key=lambda item: item[0][0] != first):
+        charts = charts_of(drawn) if len(drawn) > 1 and keys and metric in (None, kind) else []
+        if kind == TRAIN_METRIC != metric and len(jobs) > 1 and [chart for chart in charts if chart.kind == "lines"]:
+            continue  # it is beside the perplexity
+        train = jobs.get((TRAIN_METRIC, "perplexity on train"), []) if kind == PERPLEXITY else []
+        file = f"sweep-{source.name}" if kind == first else f"sweep-{source.name}-{kind}"
+        for chart in charts:
+            section.parts.append(Picture(file, settings_figure(chart, label, train), _caption(chart, label)))
+    missing = len(rows) - sum(len(drawn) for (kind, _), drawn in jobs.items() if kind == (metric or first))
     if missing and section.parts:
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
@@ -200,12 +198,15 @@ def sweep_section(
     return section
 
 
+def _points(epochs: Sequence[float], values: Sequence[float]) -> Points:
+    return {epoch: [value] for epoch, value in zip(epochs, values, strict=False)}
+
+
 def _caption(chart: Chart, label: str) -> str:
     """Return what a chart of a sweep shows, and which job is the best."""
     jobs = chart.jobs
     best = min(jobs, key=lambda job: job[1])
-    text = f"{label[0].upper()}{label[1:]} of {len(jobs)} jobs"
-    text += f" with {settings_text(chart.fixed)}, as in the best of all." if chart.fixed else "."
+    text = f"{label[0].upper()}{label[1:]} of {len(jobs)} jobs."
     text += f" The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
     if SEED in best[0] and chart.kind != "dots":
         text += " Lines go through the means over seeds." if chart.kind == "lines" else " Cells are means over seeds."
@@ -216,32 +217,27 @@ def _caption(chart: Chart, label: str) -> str:
     return text
 
 
-def histories(entries: Sequence[Entry]) -> list[tuple[Entry, History]]:
-    """Return the neural runs among entries with the histories of their trainings."""
-    neural = [entry for entry in entries if entry.output is not None and entry.run is not None]
-    return [(entry, read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())) for entry in neural]
-
-
-def curves(trainings: Sequence[tuple[Entry, History]]) -> Section:
+def curves(entries: Sequence[Entry]) -> Section:
     """Return perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
-    for entry, history in trainings:
-        assert entry.run is not None, "it has a history"
-        text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
-        groups.setdefault(text, []).append((entry, history))
+    for entry in entries:
+        if entry.output is not None and entry.run is not None:
+            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
+            text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
+            groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():
-        if len(group) > 1:
-            best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
-            figure = valid_curves([(entry.name, history) for entry, history in group])
-            caption = f"Perplexity on valid of {len(group)} runs, data={data}. The number beside a name is its lowest; "
+        for label, metric in (("perplexity on valid", "valid"), ("cloze perplexity", "cloze")):
+            runs = [(entry.name, history) for entry, history in group if getattr(history, metric)]
+            if len(runs) < 2:
+                continue
+            named = {name: _points(history.epochs, getattr(history, metric)) for name, history in runs}
+            train = {name: _points(history.epochs, history.train) for name, history in runs if metric == "valid"}
+            best, lowest = min(((name, min(getattr(h, metric))) for name, h in runs), key=lambda pair: pair[1])
+            caption = f"{label.capitalize()} of {len(runs)} runs, data={data}. The number beside a name is its lowest; "
             caption += f"the lowest of all, {lowest:.2f}, is of {best}."
-            highest = [max(history.valid) for _, history in group]
-            top = top_of([value for _, history in group for value in history.valid])
-            if above := [value for value in highest if value > top]:
-                caption += f" Runs that leave the picture at its top: {len(above)}, "
-                caption += f"at most {perplexity_text(max(above))}."
-            section.parts.append(Picture("curves", figure, caption))
+            file = "curves" if metric == "valid" else "curves-cloze-perplexity"
+            section.parts.append(Picture(file, lines_figure(named, label, "epochs", train=train), caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
             caption = f"{entry.name}: {entry.model}. "

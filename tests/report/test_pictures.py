@@ -14,8 +14,8 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.charts import Dot, charts_of, dots_figure, settings_figure
-from lmtool.plots.curves import History, read_history, training_curves, valid_curves
+from lmtool.plots.charts import Dot, charts_of, dots_figure, lines_figure, settings_figure
+from lmtool.plots.curves import History, read_history, training_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure, number_axis, perplexity_text, top_of
 from lmtool.plots.word_pictures import label_corners, map_figure
 from lmtool.report.maps import pca, tsne
@@ -103,7 +103,8 @@ def test_one_absurd_value_does_not_flatten_the_rest() -> None:
 def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
     histories = [("good", History([1.0, 2.0], [], [20.0, 10.0], [], [], []))]
     histories += [("absurd", History([1.0, 2.0], [], [1e17, 40.0], [], [], []))]
-    figure = valid_curves(histories)
+    named = {name: {epoch: [v] for epoch, v in zip(h.epochs, h.valid, strict=True)} for name, h in histories}
+    figure = lines_figure(named, "perplexity on valid", "epochs")
     (axes,) = figure.axes
     assert axes.get_yscale() == "log" and axes.get_ylim()[0] < 10 and 40 < axes.get_ylim()[1] < 100
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["good  10.0", "absurd  40.0"]
@@ -194,8 +195,8 @@ def test_a_grid_of_the_best_two_settings_says_which_others_are_fixed() -> None:
         for settings, _ in jobs(a=["1", "2", "3"], b=["1", "2", "3"], c=list("xyz"))
     ]
     grid, dots = charts_of(every)
-    assert grid.fixed == {"c": "y"} and len(grid.jobs) == 9 and {value for _, value in grid.jobs} == {8.0}
-    assert len(dots.jobs) == 27 and not dots.fixed
+    assert len(grid.jobs) == 9 and {settings["c"] for settings, _ in grid.jobs} == {"y"}
+    assert (dots.kind, len(dots.jobs)) == ("dots", 27)
 
 
 @needs_matplotlib
@@ -238,7 +239,7 @@ def test_a_grid_has_the_mean_of_each_cell_and_frames_the_lowest() -> None:
     ("values", "log"),
     [
         *((".1 1 10 100", True), ("1 2 4 8", True), ("1e-4 1e-3 1e-2 1e-1", True), ("1 2 5 10 20", True)),
-        *(("1e-3 1e3", True), ("5 10 20", True), ("2 3 4 5", False), ("1 2 3 5", False), ("0 1 10 100", False)),
+        *(("1e-3 1e3", False), ("5 10 20", True), ("2 3 4 5", False), ("1 2 3 5", False), ("0 1 10 100", False)),
         *(("0.01 0.25 0.5 0.75 1", False), (" ".join(map(str, range(1, 41))), False), ("-1 1 10", False)),
     ],
 )

@@ -233,7 +233,7 @@ def test_jobs_that_failed_stand_in_the_table(lmtool: Run, runs: Path) -> None:
 def test_a_sweep_without_records_says_so(made: Path, tmp_path: Path) -> None:
     (tmp_path / "sweep").mkdir()
     shutil.copy(made / "alphas" / "sweep.csv", tmp_path / "sweep")
-    (part,) = sweep_section(ReportFolder(tmp_path / "sweep", Kind.sweep, "sweep"), [], {}).parts
+    (part,) = sweep_section(ReportFolder(tmp_path / "sweep", Kind.sweep, "sweep"), []).parts
     assert isinstance(part, str) and "has no records of jobs (job.json)" in part
 
 
@@ -397,7 +397,7 @@ def job(name: str, run: str, split: str, value: float | None, cloze: float | Non
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    known = {"metric_name": metric, "metric_value": value, "seconds": 0.5, "split": split}
+    known = {"metric_name": metric, "metric_value": value, "perplexity": value, "seconds": 0.5, "split": split}
     return Row(name, {"run": run, "split": split}, status, cloze=found, normalized=normalized, **known)
 
 
@@ -411,7 +411,7 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
         job("5", "c", "valid", None, None),
     ]
     source = ReportFolder(Path("s"), Kind.sweep, "s")
-    chart, cloze, note, table = sweep_section(source, rows, {}).parts
+    chart, cloze, note, table = sweep_section(source, rows).parts
     assert isinstance(cloze, Picture) and cloze.caption.startswith(
         "Cloze perplexity on test of 2 jobs. The lowest is 3.500 with run=a."
     )
