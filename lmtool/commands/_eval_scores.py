@@ -56,6 +56,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
+            session.note(*fitted_note({run: finished.fitted_on.get(name, [])}, name))
             return Evaluation(run, name, cloze=cloze, normalized=model.normalized)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))

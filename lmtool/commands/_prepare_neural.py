@@ -21,10 +21,12 @@ from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess
 from lmtool.data.text_files import also_below
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import require_questions
 from lmtool.neural.build import build_neural
 from lmtool.neural.devices import has_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import DrawnOutput
+from lmtool.results.base import CLOZE_METRIC
 from lmtool.runs.corpus import require_splits
 from lmtool.runs.load import tree_words
 from lmtool.runs.resume import require_same, restore_settings, save_request, saved_request
@@ -36,7 +38,7 @@ from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
-UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
+UNSAVED_SETTINGS = {"resume", "metric", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ def prepare(
         session = replace(session, request=replace(session.request, started_in=started_in))
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
+        asks = {"training.keep_best=cloze": training.keep_best, f"metric={CLOZE_METRIC}": settings.metric}
+        for setting in [setting for setting, value in asks.items() if setting.endswith(f"={value}")]:
+            require_questions(corpus, "valid", setting)
         if checkpoint is not None:
             # Settings that were removed from a cell that is run again are compared, not restored.
             removed = last_request.settings if last_request is not None and session.if_run_exists == "resume" else {}

@@ -150,6 +150,11 @@ class TreeConfig(GroupConfig):
         """Build the tree over the predictable words."""
 
 
+def cloze_split(name: str) -> str | None:
+    """Return the split whose cloze questions are named: by `cloze` valid, by `cloze_SPLIT` another; None for text."""
+    return "valid" if name == "cloze" else name.removeprefix("cloze_") if name.startswith("cloze_") else None
+
+
 @dataclass(slots=True)
 class SmootherConfig(GroupConfig):
     """Group `smoother`: how probabilities are estimated from counts."""
@@ -161,7 +166,7 @@ class SmootherConfig(GroupConfig):
         """Build the smoother for n-grams of up to `order` words; its parameters are estimated or tuned later."""
 
     def tuning_split(self) -> str | None:
-        """Return the split that the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
+        """Return what the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values["tune_on"] if "tuned" in values.values() else None
 

@@ -43,6 +43,9 @@ class TrainedRun(RunResult):
     """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split.
+    train_perplexity: the same on train; of a network, the mean while training up to the evaluation that chose it. nan
+    if train has more than ten million tokens, or a network's loss is not -log p.
+    cloze: results of the cloze questions of valid, if their answers are given.
     parameters: number of weights, or of n-grams of all orders.
     ngrams: number of n-grams by order; None for a neural model.
     examples: number of predicted tokens of train used in all epochs.
@@ -62,6 +65,11 @@ class TrainedRun(RunResult):
     metric_name = "valid_perplexity"
 
     valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
+    train_perplexity: float = math.nan
+    cloze: dict[str, float] | None = field(
+        metadata=figure("cloze perplexity", show=lambda run: run.cloze["perplexity"] if run.cloze else None),
+        default=None,
+    )
     parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
     examples: int
@@ -108,13 +116,16 @@ class TrainedRun(RunResult):
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         best = "best " if self.ngrams is None else ""
         valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
+        valid += f"cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
         return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def as_table(self) -> Table:
-        return table_of([self])
+        header, [row] = table_of([self])
+        known = [k for k, cell in enumerate(row) if cell is not None]
+        return [header[k] for k in known], [[row[k] for k in known]]
 
 
 @dataclass(repr=False)
@@ -179,8 +190,7 @@ class MixedRun(RunResult):
     @property
     def metric(self) -> float | None:
         """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
-        cloze = self.evaluation.cloze
-        return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
+        return self.evaluation.metric
 
     @property
     def perplexity(self) -> float:
