@@ -170,6 +170,7 @@ def _estimate(
         normalized=language_model.normalized,
         counting_seconds=counting_end - counting_start,
         estimation_seconds=training_end - counting_end,
+        discounts=smoother.values_by_name() if smoother.bounds else None,
         **tuning,
     )
 
@@ -216,7 +217,7 @@ def _tune(
     weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
-    return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}
+    return {"tuned_parameters": found, "source_weights": weights}
 
 
 def _prune(

@@ -12,18 +12,20 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
-from lmtool.config.rules import require, require_path
+from lmtool.config.rules import require, require_path, require_whole
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
 from lmtool.data.store import STORE_REMEDY, Store, StoredText
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_form import TextForm, visible
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
+from lmtool.results.base import TableResult
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_files import attributes
 from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parse_json
-from lmtool.system.terminal import html_table
+from lmtool.system.terminal import Cell, html_table
 
 Sentence = str | Sequence[str]
 
@@ -222,6 +224,30 @@ class Corpus(Store):
         said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")
         ends: dict[str, int] = parse_json(said, {str: COUNT}, "sources")
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
+
+    def examples(
+        self, count: int = 5, *, context_size: int = 3, split: str = "train", seed: int | None = None
+    ) -> TableResult:
+        """Return training examples as a table: the words before, left-padded with `<s>`, and the target w(t).
+
+        count: number of examples: the first of the split or, with a seed, random ones in the order of the text.
+        context_size: number of words before. Raises UserError if the split is missing.
+
+        >>> lmtool.Corpus.from_texts(train=["the cat sat"]).examples(2, context_size=2).as_table()[1]
+        [['<s>', '<s>', 'the'], ['<s>', 'the', 'cat']]
+        """
+        require_whole("count", count)
+        require_whole("context_size", context_size)
+        require_whole("seed", seed, 0, null=True)
+        text = self.split(split)
+        index = np.arange(min(count, text.tokens))
+        if seed is not None:
+            index = np.sort(np.random.default_rng(seed).choice(text.tokens, len(index), replace=False))
+        form = TextForm(self.vocabulary, subwords=self.subwords)
+        words, rows = self.vocabulary.words, np.column_stack(text.windows(index, context_size)).tolist()
+        table: list[list[Cell]] = [[visible(label) for label in form.labels(words[i] for i in row)] for row in rows]
+        header = [*(f"w(t-{k})" for k in range(context_size, 0, -1)), "w(t)"]
+        return TableResult(header=header, table=table, about=f"{self.name}: examples of {split}")
 
     def cloze(self, name: str) -> Cloze | None:
         """Return the cloze questions of a split, or None if it has none."""

@@ -147,6 +147,20 @@ class Split:
         position = index - self.offsets[np.searchsorted(self.offsets, index, side="right") - 1]
         return self.in_memory.at(index, position, int(position.max(initial=0)) + 1 if size is None else size)
 
+    def occurrences(self, ngram: IntArray) -> tuple[int, Array]:
+        """Return how often an n-gram of words, int64 `[n]`, occurs in one sentence, and the words that follow it there.
+
+        Its first word may be `<s>`; the n-gram of no words occurs before each token.
+        """
+        words = ngram[1:] if (at_start := len(ngram) > 0 and int(ngram[0]) == self.bos) else ngram
+        begins = self.offsets[:-1][np.diff(self.offsets) >= len(words)] if at_start else np.arange(self.tokens)
+        if len(words) and not at_start:
+            begins = np.flatnonzero(self.ids[: max(self.tokens - len(words) + 1, 0)] == words[0])
+        for k, word in enumerate(words):
+            begins = begins[self.ids[begins + k] == word]
+        ends, limits = begins + len(words), self.offsets[np.searchsorted(self.offsets, begins, side="right")]
+        return int((ends <= limits).sum()), self.ids[ends[ends < limits]]
+
     def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
         """Return contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
         return self.windows(np.arange(start, stop), size)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -26,13 +26,13 @@ class SpecialTokens(NamedTuple):
     unk: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Vocabulary:
     """V words with their counts in train, most frequent first; `<s>`, which is only context, is the last one.
 
     words: the words by id, all different. counts: int64 `[V]`; that of `</s>` is the number of sentences, that of `<s>`
     0. eos: the id of `</s>`, None for text without sentences. unk: the id of `<unk>`. The words that can be predicted
-    are 0 to V-2.
+    are 0 to V-2. `"cat" in vocabulary` and `vocabulary["cat"]`, its id, are as of a dict; `len` is V.
     """
 
     words: tuple[str, ...]
@@ -42,6 +42,21 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __getitem__(self, word: str) -> int:
+        """Return the id of a word; `words[i]` is the word of an id. Raises KeyError for another word."""
+        if word not in self.ids:
+            raise KeyError(f"{word!r} is not in the vocabulary; words[i] is the word of an id")
+        return self.ids[word]
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self):,} words: {', '.join(self.words[:4])}{', ...' * (len(self) > 4)})"
 
     @property
     def bos(self) -> int:
