@@ -102,6 +102,8 @@ class Counts:
     @property
     def distinct_windows(self) -> int:
         """The number of distinct n-grams of the highest order, with `<s>` for all that is before a sentence."""
+        if self.order == 1:
+            return int(np.count_nonzero(self.count[0][:])) - 1  # <s>
         padded = sum(self.trie.sizes[k - 1] - self.from_start(k) for k in range(2, self.order))
         return padded + self.trie.sizes[-1]
 
