@@ -126,7 +126,7 @@ class WordModel:
         """
         require_flags(across_sentences=across_sentences)
         if across_sentences:
-            require_across(self.model, self.vocabulary.eos, self.name)
+            require_across(self.model, self.vocabulary, self.name)
         text, sizes = self.form.as_split(sentences, one_text=across_sentences)
         return with_unk_as_oov(text, self.model, self.vocabulary), sizes
 

@@ -63,6 +63,7 @@ class Corpus(Store):
         *,
         name: str = "texts",
         sentences: bool = True,
+        sentence_end: bool = True,
         unit: str = "word",
         lowercase: bool | str = False,
         normalize: str = "nfc",
@@ -70,6 +71,7 @@ class Corpus(Store):
         min_count: int = 1,
         size: int | None = None,
         words: Iterable[str] | None = None,
+        closed: bool = False,
         on_error: str = "stop",
         store_dir: str | Path = "stores",
     ) -> Corpus:
@@ -81,6 +83,7 @@ class Corpus(Store):
         sentences, or of words if `sentences` is False.
         name: name of the data set and, with a hash, of the store's file.
         sentences: False for one stream without `</s>`, whose contexts cross the strings.
+        sentence_end: False for sentences whose end, `</s>`, is not predicted.
         unit: "word", "char" or "grapheme" for a model of characters, "bpe" or "unigram" for one of pieces of words.
         lowercase: whether all text becomes lower case, or the language whose rules apply: "tr", "az" or "lt".
         normalize: the normal form of the text: "nfc", "nfd", "nfkc", "ccnet" or "none".
@@ -88,6 +91,7 @@ class Corpus(Store):
         min_count: words with fewer occurrences in train become `<unk>`, or no pieces are learned from them.
         size: maximum number of words (the most frequent; None for no limit), or number of pieces (None for 8000).
         words: the whole vocabulary, instead of words from train.
+        closed: whether words out of the vocabulary are refused and have no probability, instead of that of `<unk>`.
         on_error: "skip" leaves out, with a note, items that are not sentences or contain `<s>` or `</s>`.
 
         Text of more than about 32 MB is written to a temporary file first.
@@ -97,6 +101,7 @@ class Corpus(Store):
         from lmtool.data.sources.texts import write_texts
 
         kinds: dict[str, tuple[object, type]] = {"name": (name, str), "sentences": (sentences, bool)}
+        kinds |= {"sentence_end": (sentence_end, bool), "closed": (closed, bool)}
         kinds |= {"min_count": (min_count, int)} | ({} if size is None else {"size": (size, int)})
         for key, (given, kind) in kinds.items():
             require(isinstance(given, kind), key, repr(given), f"of type {kind.__name__}")
@@ -105,9 +110,12 @@ class Corpus(Store):
         for key, (value, members) in choices.items():
             require(value in list(members.__members__), key, repr(value), f"one of {', '.join(members.__members__)}")
         require_lowercase(lowercase, "lowercase")
-        rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
+        rules = VocabularyConfig(
+            file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit), closed=closed
+        )
         form, white = Normalize(normalize), Spaces(spaces)
         data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, on_error=on_error, digest=None)
+        data.sentence_end = sentence_end
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
     def __reduce__(self) -> tuple[Any, ...]:  # the store is opened again
@@ -188,9 +196,12 @@ class Corpus(Store):
         """Return a split that is read piece by piece from the open store.
 
         across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
+        Raises UserError for sentences without `</s>`.
         """
         self._require(name)
         vocabulary = self.vocabulary
+        if vocabulary.sentences and vocabulary.eos is None:
+            raise UserError(f"{self.path} has sentences without </s>: read it whole, by training.memory=null")
         share = reset_share if across_sentences else 1.0
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 

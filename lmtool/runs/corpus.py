@@ -8,6 +8,7 @@ backslash, these characters are written \\t, \\n, \\r and \\\\; other words stan
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
     if "\\" in text:
         words = [_ESCAPE.sub(lambda match: _CHARACTERS[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
-    if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
+    if not words or words[-1] != BOS or not len(ids) == len(words) == len(counts):
         raise UserError(f"{path} is damaged (it is cut off, or was edited): {REMEDY}")
-    return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
+    return Vocabulary(tuple(words), counts, ids.get(EOS), ids.get(UNK, ids[BOS]))
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:
@@ -115,8 +116,14 @@ def require_splits(corpus: Corpus, *names: str) -> None:
             )
 
 
-def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
-    """Write the vocabulary and run.json of a trained model, which completes the folder."""
+def save_trained(
+    out: Path,
+    settings: dict[str, Any],
+    choices: dict[str, str],
+    corpus: Corpus,
+    changes: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Write the vocabulary and run.json of a trained model, which completes the folder. changes: as in Run."""
     save_words(out, corpus.vocabulary, tokenizer_of(corpus))
     Run(
         folder=out,
@@ -128,4 +135,5 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         choices=choices,
         fitted_on=fitted_by(settings),
         origins=option_origins(settings),
+        changes=list(changes),
     ).save()

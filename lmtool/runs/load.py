@@ -124,6 +124,8 @@ def run_vocabulary(run: Run) -> Vocabulary:
     path = run.folder / VOCABULARY
     run.require_whole(VOCABULARY)
     vocabulary = load_vocabulary(path)
+    if run.config.get("data") and run.settings("data").vocabulary.closed:
+        vocabulary = replace(vocabulary, unk=vocabulary.bos)
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{path} has words that differ from those of its run: {REMEDY}")
     return vocabulary
