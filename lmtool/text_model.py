@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from lmtool.neural.model import NeuralModel
 
-Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
+Words = str | Sequence[str]
+Sentences = Iterable[Words]  # each a string or a list of words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -317,25 +318,28 @@ class TextModel:
         return self.network.word_vectors("embeddings")[: len(self.words)]
 
     def neighbors(
-        self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
+        self, word: Words, top: int = 10, *, minus: Words = (), by: str = "cosine", of: str = "embeddings"
     ) -> list[tuple[str, float]]:
-        """Return the words with the most similar vectors and their similarity, at most `top`, without the word itself.
+        """Return the words with the most similar vectors and their similarity, at most `top`, without those given.
 
-        by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
-        outside the vocabulary, and if the model is not neural.
+        word: one, or several whose vectors are added. minus: those that are subtracted. by: cosine, for which vectors
+        have length 1 (gensim's most_similar), or dot. of: embeddings, or output for the vectors of the output layer.
+        Raises UserError for a word outside the vocabulary, and if the model is not neural.
         """
         from lmtool.neural.model import nearest
 
         require_whole("top", top)
-        require(isinstance(word, str), "word", repr(word), "text")
         require(by in SIMILARITIES, "by", by, "cosine or dot")
         require(of in VECTORS, "of", of, "embeddings or output")
-        vectors = self.network.word_vectors(of)
-        tokens = self.form.tokens([self.form.rewrite_word(word)])
-        if len(tokens) > 1:
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
-        self.form.require_known(tokens)
-        ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, by)
+        vectors, signs = self.network.word_vectors(of), dict[int, int]()
+        for key, given, sign in (("word", word, 1), ("minus", minus, -1)):
+            for each in [given] if isinstance(given, str) else given:
+                require(isinstance(each, str), key, repr(each), "text")
+                tokens = self.form.tokens([self.form.rewrite_word(each)])
+                require(len(tokens) == 1, key, each, f"a word of one piece, not of {len(tokens)}")
+                self.form.require_known(tokens)
+                require(signs.setdefault(self.vocabulary.ids[tokens[0]], sign) == sign, key, each, "on one side alone")
+        ids, similarity = nearest(vectors, signs, top, by)
         return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:

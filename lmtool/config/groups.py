@@ -71,10 +71,12 @@ class EncoderConfig(ModelConfig):
     """A neural model: an encoder of contexts, which any output layer can follow.
 
     recurrent: whether it reads running text word by word, so that training has rows of training.bptt words each.
+    reads_near: whether its examples are pairs of words near each other, by settings as those of skip-gram.
     """
 
     files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
     recurrent: ClassVar[bool] = False
+    reads_near: ClassVar[bool] = False
 
     context_size: int = setting(min=1)
     embedding_dim: int = setting(min=1)

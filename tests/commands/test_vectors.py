@@ -19,10 +19,10 @@ from tests.conftest import Run, answer
 
 def test_neighbors_of_vectors_set_by_hand() -> None:
     vectors = np.array([[1, 0], [3, 4], [10, 1], [0, 0], [-1, 0]], dtype=np.float32)
-    ids, likeness = nearest(vectors, 0, 3, "cosine")
+    ids, likeness = nearest(vectors, {0: 1}, 3, "cosine")
     assert ids.tolist() == [2, 1, 3]
     np.testing.assert_allclose(likeness, [10 / math.sqrt(101), 0.6, 0], rtol=1e-7)
-    ids, likeness = nearest(vectors, 1, 9, "dot")
+    ids, likeness = nearest(vectors, {1: 1}, 9, "dot")
     assert ids.tolist() == [2, 0, 3, 4] and likeness.tolist() == [34, 3, 0, -3]
 
 
