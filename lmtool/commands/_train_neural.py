@@ -126,11 +126,8 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
     if model.recurrent:
         return corpus.split("train")  # Streams joins the sentences
     across, reset_share = bool(model.across_sentences), model.context_reset_prob
-    if (
-        memory is not None
-        and not isinstance(model, SkipgramModel)
-        and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory")
-    ):
+    memory = None if model.reads_near else memory
+    if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
         return corpus.stored("train", across_sentences=across, reset_share=reset_share)
     return corpus.split("train").as_stream(across, reset_share)
 

@@ -5,9 +5,9 @@ r"""Negative sampling, the loss of word2vec: discriminate the data word from a f
     J = -\log \sigma(u_y \cdot h) - \sum_{j=1}^{k} \log \sigma(-u_{w_j} \cdot h)
         \qquad w_j \sim q \propto \text{unigram}^{\text{power}}
 
-This is noise-contrastive estimation with the biases log k q_w, which its loss subtracts again. At the optimum, u_w . h =
-log p(w|h) - log k q_w, a shifted pointwise mutual information; evaluation is exact: p(w|h) is the softmax of u_w . h +
-log q_w.
+This is noise-contrastive estimation with the biases log k q_w, which its loss subtracts again. At the optimum,
+u_w . h = log p(w|h) - log k q_w, a shifted pointwise mutual information. Evaluation is exact: p(w|h) is the softmax of
+u_w . h + log q_w.
 
 Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, k noise words.
 
