@@ -58,7 +58,7 @@ complete -c lmtool -f -a '(__lmtool_candidates)'
 """,
 }
 SPLITS, DEVICES = ("train", "valid", "test"), ("auto", "cpu", "cuda", "mps")
-NAMES = {"split": SPLITS, "fit_split": SPLITS, "tune_on": SPLITS, "device": DEVICES}  # by the last part of a key
+NAMES = {"split": SPLITS, "fit_split": SPLITS, "tune_on": ("cloze", *SPLITS), "device": DEVICES}  # by the end of a key
 SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # characters escaped by a backslash in all three shells
 
 

@@ -56,6 +56,7 @@ def evaluate_run(settings: EvaluationConfig, finished: Run, session: Session) ->
         if cloze is not None:
             cloze |= _local_cloze(finished, corpus, name)
         if metrics.only_questions(corpus, name):
+            session.note(*fitted_note({run: finished.fitted_on.get(name, [])}, name))
             return Evaluation(run, name, cloze=cloze, normalized=model.normalized)
         split = corpus.split(name)
         session.warn(*oov_warning(corpus, name))
@@ -86,7 +87,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     name, across = str(settings.text), settings.across_sentences
     documents = across and settings.column is not None
     if across:
-        metrics.require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
+        metrics.require_across(loaded.model, loaded.vocabulary, loaded.name)
     printed = None
     if name == "-":
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT)

@@ -21,10 +21,12 @@ from lmtool.data.oov import report_splits
 from lmtool.data.preprocess import preprocess
 from lmtool.data.text_files import also_below
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import require_questions
 from lmtool.neural.build import build_neural
 from lmtool.neural.devices import has_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import DrawnOutput
+from lmtool.results.base import CLOZE_METRIC
 from lmtool.runs.corpus import require_splits
 from lmtool.runs.load import tree_words
 from lmtool.runs.resume import require_same, restore_settings, save_request, saved_request
@@ -36,7 +38,7 @@ from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of the invocation rather than of the training, which a checkpoint does not keep.
-UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
+UNSAVED_SETTINGS = {"resume", "metric", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ def prepare(
         session = replace(session, request=replace(session.request, started_in=started_in))
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
+        asks = {"training.keep_best=cloze": training.keep_best, f"metric={CLOZE_METRIC}": settings.metric}
+        for setting in [setting for setting, value in asks.items() if setting.endswith(f"={value}")]:
+            require_questions(corpus, "valid", setting)
         if checkpoint is not None:
             # Settings that were removed from a cell that is run again are compared, not restored.
             removed = last_request.settings if last_request is not None and session.if_run_exists == "resume" else {}
@@ -131,10 +136,20 @@ def _complete_settings(
     """Fill in the settings that depend on the text, and print notes on them. new: the training is not resumed."""
     training, optim, output, schedule = settings.training, settings.optim, settings.output, settings.schedule
     assert training is not None and optim is not None and output is not None, "each conf/model/*.yaml chooses them"
-    tokens = corpus.tokens("train")
+    tokens, vocabulary = corpus.tokens("train"), corpus.vocabulary
+    if vocabulary.sentences and vocabulary.eos is None:  # nothing in a context would say where a sentence begins
+        if model.across_sentences:
+            raise UserError("data.sentence_end=false: contexts stay within sentences; set model.across_sentences=false")
+        model.across_sentences = False
     model.fill_in(settings.data.vocabulary.unit, tokens)
+    if model.full_windows:
+        text = corpus.split("train").as_stream(bool(model.across_sentences), model.context_reset_prob)
+        whole = len(text.full_windows(model.context_size))
+        about = "all tokens of valid are scored, those at the start of a sentence after <s>, which no example had"
+        session.note(f"full windows: {whole:,} of the {tokens:,} tokens of train are examples; {about}")
+        tokens = whole
     optim.fill_in(output)
-    if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(corpus.vocabulary) - 1)):
+    if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(vocabulary) - 1)):
         session.note(fewer)
     report_splits(corpus, session.say, session.note, session.warn)
     usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)

@@ -13,6 +13,7 @@ from lmtool.config.groups import CountsConfig, OptimConfig, OutputConfig, Schedu
 from lmtool.config.rules import MISSING, number_or_share, require, setting
 from lmtool.config.training import TrainingConfig
 from lmtool.config.verbs import (
+    METRICS,
     PRUNE_METHODS,
     QUANTIZED_BITS,
     UNION,
@@ -29,6 +30,7 @@ from lmtool.errors import UserError
 class EvaluationConfig(ModelUserConfig):
     arpa: str | None = setting(needs=("text=<FILE>",), why="it comes without data")
     split: str = MISSING
+    metric: str = setting(words=METRICS)
     text: str | None = MISSING
     flush: str | None = setting(words=("line",), needs=("text=-",))
     column: str | None = setting(needs=("text=<FILE>",), excludes=("text=-",))
@@ -148,6 +150,7 @@ class CountTrainingConfig(VerbConfig):
     """Settings of the estimation of a count-based model; without slots, as NetworkTrainingConfig is inherited too."""
 
     data: DataConfig = MISSING
+    metric: str = setting(words=METRICS)
     smoother: SmootherConfig | None = None
     counts: CountsConfig | None = None
     prune_counts: list[int] | None = MISSING
@@ -163,6 +166,7 @@ class NetworkTrainingConfig(VerbConfig):
     """Settings of the training of a network."""
 
     data: DataConfig = MISSING
+    metric: str = setting(words=METRICS)
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
     optim: OptimConfig | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from lmtool.config.training import Forms
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import cloze_results
 from lmtool.neural.devices import choose_device, repeatable
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
@@ -95,6 +97,7 @@ def _train(
             resume=checkpoint,
             progress=session.progress,
             on_evaluation=on_evaluation,
+            cloze=partial(cloze_results, network, corpus, "valid"),
         )
         if checkpoint is not None and trained.steps == checkpoint.values["progress"]["step"]:
             session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
@@ -137,6 +140,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
     assert output is not None, "_train has checked it"
     if settings.resume is not None and (out / "result.json").exists():
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
+    result.rank_by(settings.metric)
     session.save_result(result)
     save_trained(out, prepared.about["settings"], session.choices, prepared.corpus)
     if can_plot():

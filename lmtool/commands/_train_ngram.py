@@ -9,18 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmtool.commands._settings import CountTrainingConfig
-from lmtool.config.groups import CountModelConfig
+from lmtool.config.groups import CountModelConfig, cloze_split
 from lmtool.config.settings import settings_as_json
 from lmtool.data.choose_vocabulary import read_limit_words
+from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limit_words
 from lmtool.data.oov import report_splits
 from lmtool.data.split import Split
 from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
+from lmtool.evaluation.metrics import cloze_results, perplexity, require_questions
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import NOT_COMPARABLE, result_from_json, sizes_text
+from lmtool.results.base import CLOZE_METRIC, NOT_COMPARABLE, result_from_json, sizes_text
 from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
+
+MAX_TRAIN = 10_000_000  # tokens of train up to which it is scored, in about a second
 
 
 def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session: Session) -> TrainedRun:
@@ -56,6 +59,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
             return _finished(settings, corpus, session)
         report_splits(corpus, session.say, session.note, session.warn)
         trained = _estimate(settings, model, whole, corpus, listed, command_start, session)
+        trained.rank_by(settings.metric)
         session.save_result(trained)
         save_trained(out, settings_as_json(settings), session.choices, corpus)
     session.say(trained.line())
@@ -100,9 +104,15 @@ def _estimate(
     from lmtool.ngram.models.ngram_model import quantized_notes
 
     assert settings.smoother is not None and settings.counts is not None, "each conf/model/*.yaml of counts has both"
+    if settings.metric == CLOZE_METRIC:
+        require_questions(corpus, "valid", f"metric={CLOZE_METRIC}")
     tuning_split = settings.smoother.tuning_split()
-    if tuning_split is not None and tuning_split not in corpus.splits:
-        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    asked, tune_on = cloze_split(tuning_split or ""), f"smoother.tune_on={tuning_split}"
+    if asked is not None and not model.counts_words:
+        raise UserError(f"{tune_on}: the n-grams of model={model.kind} are not of words: tune on text, e.g. valid")
+    questions = None if asked is None else require_questions(whole, asked, tune_on)
+    if tuning_split is not None and questions is None and tuning_split not in corpus.splits:
+        raise UserError(f"{tune_on}: {corpus.path} has only {', '.join(corpus.splits)}")
     cutoffs = _cutoffs(settings.prune_counts or None, model.order)
     storage = settings.counts.storage(whole)
     if storage.note is not None:
@@ -114,11 +124,12 @@ def _estimate(
     counted_corpus = units.corpus
     smoother = settings.smoother.build(model.order, counted_corpus.vocabulary)
     counting_start = time.perf_counter()
-    counts = _count(settings, counted_corpus, model.order, smoother, storage)
+    counts = _count(settings, counted_corpus, model.order, model.full_windows, smoother, storage)
     counting_end = time.perf_counter()
     tuning: dict[str, Any] = {}
     if tuning_split is not None:
-        tuning = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
+        held_out = questions or counted_corpus.split(tuning_split)
+        tuning = _tune(counts, smoother, held_out, tuning_split, storage, session)
     fit = tuning_split is None
     table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
@@ -140,14 +151,15 @@ def _estimate(
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-    valid_perplexity = _valid_perplexity(language_model, corpus, storage)
     if not language_model.normalized:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     examples = corpus.tokens("train")
     return TrainedRun(
         folder=session.out,
         store_dir=settings.store_dir,
-        valid_perplexity=valid_perplexity,
+        valid_perplexity=_perplexity_on("valid", language_model, corpus, storage),
+        train_perplexity=_perplexity_on("train", language_model, corpus, storage),
+        cloze=cloze_results(language_model, corpus, "valid"),
         parameters=sum(sizes),
         ngrams=sizes,
         examples=examples,
@@ -158,6 +170,7 @@ def _estimate(
         normalized=language_model.normalized,
         counting_seconds=counting_end - counting_start,
         estimation_seconds=training_end - counting_end,
+        discounts=smoother.values_by_name() if smoother.bounds else None,
         **tuning,
     )
 
@@ -171,12 +184,18 @@ def _cutoffs(given: list[int] | None, order: int) -> list[int] | None:
     return given + given[-1:] * (order - len(given))
 
 
-def _count(settings: CountTrainingConfig, corpus: Corpus, order: int, smoother: Smoother, storage: Storage) -> Counts:
+def _count(
+    settings: CountTrainingConfig, corpus: Corpus, order: int, full_windows: bool, smoother: Smoother, storage: Storage
+) -> Counts:
     """Count the n-grams of train, also by source if the smoother needs it."""
     from lmtool.ngram.counting.counts import count_sources
 
     assert settings.counts is not None and settings.smoother is not None, "_estimate has checked both"
     counts = settings.counts.count(corpus, order, storage)
+    if full_windows:
+        if smoother.by_source:
+            raise UserError(f"smoother={settings.smoother.kind}: counts sources with <s>; leave model.full_windows out")
+        return counts.full_windows()
     if not smoother.by_source:
         return counts
     if corpus.train_counted_externally:
@@ -188,9 +207,9 @@ def _count(settings: CountTrainingConfig, corpus: Corpus, order: int, smoother: 
 
 
 def _tune(
-    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
+    counts: Counts, smoother: Smoother, held_out: Split | Cloze, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; return the entries of a TrainedRun on the parameters that were found."""
+    """Tune the smoother on text or questions; return the entries of a TrainedRun on the parameters that were found."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)
@@ -204,7 +223,7 @@ def _tune(
     weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
-    return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}
+    return {"tuned_parameters": found, "source_weights": weights}
 
 
 def _prune(
@@ -226,9 +245,9 @@ def _prune(
     return prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=by_gain)
 
 
-def _valid_perplexity(model: LanguageModel, corpus: Corpus, storage: Storage) -> float:
-    """Return the perplexity on valid; nan without a valid split."""
-    if not corpus.knows("valid"):
+def _perplexity_on(split: str, model: LanguageModel, corpus: Corpus, storage: Storage) -> float:
+    """Return the perplexity on a split; nan without it, and on a train split of more than MAX_TRAIN tokens."""
+    if split not in corpus.splits or (split == "train" and corpus.tokens(split) > MAX_TRAIN):
         return math.nan
     limit = None if storage.memory is None else storage.limit
-    return perplexity(model.score_text(corpus.split("valid"), memory_limit=limit))
+    return perplexity(model.score_text(corpus.split(split), memory_limit=limit))

@@ -55,6 +55,7 @@ def run(settings: Settings, session: Session) -> results.MixedRun:
         settings = replace(settings, weights=shares(settings.weights, session))
     by_models = settings.text is not None or all(is_run(name) or not Path(name).exists() for name in settings.runs)
     mixed = mix_runs(settings, session) if by_models else mix_scores(settings, session)
+    mixed.evaluation.rank_by(settings.metric)
     session.finish(mixed, f"{mixed.table_text()}\n\n{mixed.evaluation.table_text()}")
     if mixed.evaluation.normalized is False:
         session.note(f"a member's scores do not sum to one, so that the mixture's do not: {results.NOT_COMPARABLE}")

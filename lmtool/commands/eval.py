@@ -20,6 +20,7 @@ def run(settings: Settings, session: Session) -> Evaluation:
     else:
         loaded = load_named(settings.run, settings.arpa, settings.device)
         evaluation = evaluate_text(settings, loaded.reading(settings.blank_lines), session)
+    evaluation.rank_by(settings.metric)
     if evaluation.scores is not None:
         evaluation.scores.save(session.out / SCORES_FILE)
     session.finish(evaluation, f"run {evaluation.run}\n{evaluation.table_text()}")

@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ModelConfig(GroupConfig):
-    """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
+    """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig).
+
+    full_windows: whether only positions whose whole context is in their sentence are examples to learn from.
+    """
 
     key_prefix: ClassVar[str] = "model."
+
+    full_windows: bool = setting(False, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -152,6 +157,11 @@ class TreeConfig(GroupConfig):
         """Build the tree over the predictable words."""
 
 
+def cloze_split(name: str) -> str | None:
+    """Return the split whose cloze questions are named: by `cloze` valid, by `cloze_SPLIT` another; None for text."""
+    return "valid" if name == "cloze" else name.removeprefix("cloze_") if name.startswith("cloze_") else None
+
+
 @dataclass(slots=True)
 class SmootherConfig(GroupConfig):
     """Group `smoother`: how probabilities are estimated from counts."""
@@ -163,7 +173,7 @@ class SmootherConfig(GroupConfig):
         """Build the smoother for n-grams of up to `order` words; its parameters are estimated or tuned later."""
 
     def tuning_split(self) -> str | None:
-        """Return the split that the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
+        """Return what the parameters are tuned on: `tune_on` if a setting is `tuned`, else None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values["tune_on"] if "tuned" in values.values() else None
 

@@ -54,6 +54,7 @@ class TrainingConfig(Settings):
     epochs: Any = setting(above=0, words=(AUTO, "null"))
     steps: int | None = setting(min=1)
     minutes: Any = setting(above=0, words=(AUTO, "null"))
+    keep_best: str = setting("valid", words=("valid", "cloze"))
     patience: int | None = setting(min=1)
     batch_size: int | None = setting(min=1)
     bptt: int = setting(35, min=1)

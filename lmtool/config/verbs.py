@@ -14,11 +14,13 @@ from lmtool.config.rules import MISSING, Settings, are_numbers, require, require
 from lmtool.errors import UserError
 from lmtool.system.process import MAX_THREADS
 
+METRICS = ("perplexity", "cloze_perplexity")  # of which one ranks the jobs of a sweep
 PRUNE_METHODS = ("gain", "entropy")
 QUANTIZED_BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
 SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words
+BITS_OF_DTYPE = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -113,6 +115,7 @@ class MembersConfig(VerbConfig):
 class MixtureConfig(MembersConfig):
     """Settings of how members are mixed."""
 
+    metric: str = setting(words=METRICS)
     method: str = setting(words=("linear", "classes", "log_linear"))
     fit_split: str = MISSING
     fit_on: str = setting(words=("text", "cloze"))

@@ -32,9 +32,9 @@ READ_ALONE = "each line was read alone; across_sentences=true reads the lines as
 DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it with dynamic models"
 
 
-def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
-    """Raise UserError if a model cannot continue from one sentence to the next. eos: the id of `</s>`, if any."""
-    if eos is not None and not model.across_sentences:
+def require_across(model: LanguageModel, vocabulary: Vocabulary, name: str) -> None:
+    """Raise UserError if a model cannot continue from one sentence to the next."""
+    if vocabulary.sentences and not model.across_sentences:
         raise UserError(
             f"across_sentences=true: {name} reads single sentences; leave it out, or take a network that was trained "
             "with model.across_sentences=true"
@@ -134,8 +134,7 @@ def score_questions(
     questions = corpus.cloze(split)
     if questions is None:
         return None
-    sharers = unk_sharers(questions.candidates, corpus.vocabulary.unk)
-    log_prob = cloze_log_prob(model, questions, corpus.vocabulary.bos) - np.log(sharers)
+    log_prob, sharers = _shared_log_prob(model, questions, corpus.vocabulary)
     save_cloze(out / CLOZE_FILE, log_prob)
     say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
     oov, has_answers = sharers > 1, (questions.answers >= 0).all()
@@ -150,6 +149,28 @@ def score_questions(
         note(f"the answers of split={split} are not given: its questions have no perplexity and no accuracy")
         return None
     return cloze_report(log_prob, questions.answers) | {"oov_candidates": int(oov.sum()), "oov_answers": answers}
+
+
+def cloze_results(model: LanguageModel, corpus: Corpus, split: str) -> dict[str, float] | None:
+    """Return the report of the questions of a split, as of cloze_report; None if it has none with answers."""
+    questions = corpus.cloze(split)
+    if questions is None or (questions.answers < 0).any():
+        return None
+    return cloze_report(_shared_log_prob(model, questions, corpus.vocabulary)[0], questions.answers)
+
+
+def require_questions(corpus: Corpus, split: str, setting: str) -> Cloze:
+    """Return the questions of a split. Raises UserError, naming the setting, unless it has some with answers."""
+    questions = corpus.cloze(split)
+    if questions is None or (questions.answers < 0).any():
+        raise UserError(f"{setting}: {corpus.name} has no questions with answers for {split}")
+    return questions
+
+
+def _shared_log_prob(model: LanguageModel, questions: Cloze, vocabulary: Vocabulary) -> tuple[FloatArray, IntArray]:
+    """Return log p of the candidates `[Q, K]`, and how many share that of each."""
+    sharers = unk_sharers(questions.candidates, vocabulary.unk)
+    return cloze_log_prob(model, questions, vocabulary.bos) - np.log(sharers), sharers
 
 
 def only_questions(corpus: Corpus, split: str) -> bool:

@@ -191,7 +191,7 @@ def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, bl
     """Read a run or an evaluation. name: its name in the report. resamples, seed, block: as in ResamplingConfig."""
     there = (source.folder / "result.json").exists()
     entry = Entry(source, name, **vars(read_summary(source.folder, REPORT_REMEDY) if there else Summary()))
-    if entry.metric_name == "valid_perplexity":
+    if "valid_perplexity" in entry.result:
         entry.split = "valid"
     evaluated = Path(entry.result.get("run", ""))
     if source.kind is Kind.run:

@@ -27,7 +27,7 @@ CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one lin
 UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
 METRIC_NAMES = ("valid_perplexity", "perplexity")
-CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored
+CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored, or with metric=cloze_perplexity
 T = TypeVar("T")
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
@@ -117,19 +117,31 @@ def table_of(rows: Sequence[Any]) -> tuple[list[str], list[list[Cell]]]:
 class Result:
     """A result with a heading, a table and notes.
 
-    title: format of the heading. metric_name: name of the field that is the metric.
+    title: format of the heading. metric_name: name of the field that is the metric. metric_: CLOZE_METRIC if the
+    perplexity of the result's cloze questions is the metric instead.
     """
 
     title: ClassVar[str] = ""
     metric_name: ClassVar[str] = ""
 
     notes: list[str] = field(metadata=UNSAVED, default_factory=list)
+    metric_: str | None = None
 
     @property
     def metric(self) -> float | None:
         """The number that a sweep compares, lower is better; None if there is nothing to compare."""
-        value: float | None = vars(self).get(self.metric_name)
+        known = vars(self)
+        if known.get("cloze") and (self.metric_ == CLOZE_METRIC or self.metric_name not in known):
+            return float(known["cloze"]["perplexity"])
+        value: float | None = known.get(self.metric_name)
         return value
+
+    def rank_by(self, metric: str) -> None:
+        """Set the metric, one of config.verbs.METRICS. Raises UserError if it needs cloze questions and has none."""
+        if metric == CLOZE_METRIC:
+            self.metric_ = metric
+            if not vars(self).get("cloze"):
+                raise UserError(f"metric={metric}: {self.heading()} has no cloze questions with answers")
 
     def heading(self) -> str:
         """Return a description of the result in one or two lines."""
@@ -179,10 +191,14 @@ class Result:
 
 @dataclass(repr=False, kw_only=True)
 class TableResult(Result):
-    """A result of rows. header: column names."""
+    """A result of rows. header: column names. about: its heading."""
 
     header: list[str] = field(metadata=UNSAVED)
     table: list[list[Cell]] = field(metadata=UNSAVED)
+    about: str = field(metadata=UNSAVED, default="")
+
+    def heading(self) -> str:
+        return self.about or super().heading()
 
     def as_table(self) -> Table:
         return self.header, self.table
@@ -243,6 +259,7 @@ class Summary:
     metric_name, metric_value: the figure by which models are compared; None if result.json has none of METRIC_NAMES and
     CLOZE_METRIC.
     perplexity: perplexity on the scored split; on valid for a training.
+    train_perplexity: of a training, perplexity on train.
     cloze: results of the cloze questions.
     normalized: whether the scores sum to one, None if unknown.
     tied: whether a network's output vectors are its embeddings.
@@ -252,6 +269,7 @@ class Summary:
     metric_name: str | None = None
     metric_value: float | None = None
     perplexity: float | None = None
+    train_perplexity: float | None = None
     split: str = ""
     perplexity_per_word: float | None = None
     bits_per_character: float | None = None
@@ -270,8 +288,9 @@ def read_summary(folder: Path, remedy: str) -> Summary:
     known = {each.name: saved[each.name] for each in fields(Summary) if saved.get(each.name) is not None}
     known |= {"normalized": saved["normalized"]} if "normalized" in saved else {}
     cloze = {key: inf if value is None else value for key, value in known.pop("cloze", {}).items()}
-    name = next((name for name in METRIC_NAMES if name in saved), CLOZE_METRIC if cloze else None)
-    if name in saved:
+    name = next((name for name in METRIC_NAMES if name in saved), None)
+    if name is not None:
         known["perplexity"] = inf if saved[name] is None else float(saved[name])
+    name = CLOZE_METRIC if cloze and (name is None or saved.get("metric") == CLOZE_METRIC) else name
     value = cloze.get("perplexity") if name == CLOZE_METRIC else known.get("perplexity")
     return Summary(**known | {"metric_name": name, "metric_value": value, "cloze": cloze, "result": saved})

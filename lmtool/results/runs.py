@@ -43,6 +43,9 @@ class TrainedRun(RunResult):
     """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split.
+    train_perplexity: the same on train; of a network, the mean while training up to the evaluation that chose it. nan
+    if train has more than ten million tokens, or a network's loss is not -log p.
+    cloze: results of the cloze questions of valid, if their answers are given.
     parameters: number of weights, or of n-grams of all orders.
     ngrams: number of n-grams by order; None for a neural model.
     examples: number of predicted tokens of train used in all epochs.
@@ -50,7 +53,8 @@ class TrainedRun(RunResult):
     options: the option chosen in each group.
     normalized: whether the distributions sum to one.
     tuned_parameters: for each order, `order` and by name the parameters that tuning found.
-    source_weights, discounts: of count merging.
+    discounts: for each order, `order` and by name all parameters of the smoother, given, estimated or tuned.
+    source_weights: of count merging.
     steps: number of optimizer steps.
     training_seconds: duration without evaluations.
     precision: bf16 or fp32, of the matrix products.
@@ -62,6 +66,11 @@ class TrainedRun(RunResult):
     metric_name = "valid_perplexity"
 
     valid_perplexity: float = field(metadata=figure("valid perplexity"), default=math.nan)
+    train_perplexity: float = math.nan
+    cloze: dict[str, float] | None = field(
+        metadata=figure("cloze perplexity", show=lambda run: run.cloze["perplexity"] if run.cloze else None),
+        default=None,
+    )
     parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
     examples: int
@@ -74,7 +83,7 @@ class TrainedRun(RunResult):
     estimation_seconds: float | None = None
     tuned_parameters: list[dict[str, float]] | None = None
     source_weights: dict[str, float] | None = None
-    discounts: list[list[float]] | None = None
+    discounts: list[dict[str, float]] | None = None
     steps: int | None = None
     training_seconds: float | None = None
     precision: str | None = None
@@ -108,13 +117,16 @@ class TrainedRun(RunResult):
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         best = "best " if self.ngrams is None else ""
         valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
+        valid += f"cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
         return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def as_table(self) -> Table:
-        return table_of([self])
+        header, [row] = table_of([self])
+        known = [k for k, cell in enumerate(row) if cell is not None]
+        return [header[k] for k in known], [[row[k] for k in known]]
 
 
 @dataclass(repr=False)
@@ -179,8 +191,7 @@ class MixedRun(RunResult):
     @property
     def metric(self) -> float | None:
         """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
-        cloze = self.evaluation.cloze
-        return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
+        return self.evaluation.metric
 
     @property
     def perplexity(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool import __version__
-from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.groups import CountModelConfig, EncoderConfig, cloze_split
 from lmtool.config.settings import saved_settings
 from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
@@ -28,6 +28,7 @@ SPLITS = ("train", "valid", "test")
 METRICS_FILE = "metrics.jsonl"  # one line per evaluation of a neural training
 TRACKED = "trackers.json"  # identifier of the training's run in each of its experiment trackers
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # the last two checkpoints of a training
+BY_QUESTIONS = " by its cloze questions"  # ends the names of what was fitted or chosen on the questions of a split
 REMEDY = "train it again, or name another run"
 
 
@@ -129,15 +130,21 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
     if "fit_split" in config:
         names = ["weights"] * (config.get("weights") is None)
         names += ["cache_theta"] * (config.get("cache") == "neural" and config.get("cache_theta") is None)
+        if config.get("fit_on") == "cloze":
+            names = [f"{name}{BY_QUESTIONS}" for name in names]
         return {config["fit_split"]: names} if names else {}
     smoother, schedule, training = (config.get(group) or {} for group in ("smoother", "schedule", "training"))
     if config.get("output"):  # the checkpoint with the lowest perplexity on valid is kept
         stopped, falling = training.get("patience") is not None, "patience" in schedule
-        return {"valid": ["checkpoint"] + ["number of epochs"] * stopped + ["learning rate"] * falling}
+        names = ["checkpoint"] + ["number of epochs"] * stopped + ["learning rate"] * falling
+        return {"valid": [f"{name}{BY_QUESTIONS}" for name in names] if training.get("keep_best") == "cloze" else names}
     tuned = [name for name, value in smoother.items() if value == "tuned"]
     if smoother.keys() <= {"kind", "tune_on", "source_weights"}:  # a smoother that is always tuned
         tuned = ["weights and discounts" if smoother.get("source_weights") is None else "discounts"]
-    return {smoother["tune_on"]: tuned} if tuned and "tune_on" in smoother else {}
+    if not tuned or "tune_on" not in smoother:
+        return {}
+    asked = cloze_split(smoother["tune_on"])
+    return {smoother["tune_on"]: tuned} if asked is None else {asked: [f"{name}{BY_QUESTIONS}" for name in tuned]}
 
 
 def merge_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:

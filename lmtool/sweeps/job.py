@@ -171,6 +171,6 @@ def _finished_record(folder: Path, record: Record | None) -> Record | None:
     if "result.json" not in contents:  # a job without a result to check
         return None
     if record["status"] == "running":
-        value = contents["result.json"].perplexity
+        value = contents["result.json"].metric_value
         return record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
     return record

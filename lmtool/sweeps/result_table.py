@@ -16,7 +16,7 @@ from typing import Any
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
 from lmtool.errors import UserError, escape_unprintable
-from lmtool.results.base import METRIC_NAMES, Summary, read_summary
+from lmtool.results.base import CLOZE_METRIC, METRIC_NAMES, Summary, read_summary
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
@@ -89,6 +89,12 @@ def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
     return Row(job, settings, **vars(summary))
 
 
+def perplexities_of(row: Row) -> dict[str, float]:
+    """Return the perplexities that a job reports: on `train`, on `valid` or another split it scored, and `cloze`."""
+    known = {"train": row.train_perplexity, row.split or "valid": row.perplexity, "cloze": row.cloze.get("perplexity")}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 def exit_code(rows: list[Row]) -> int:
     """Return 0 if all jobs are done, 2 if all failed jobs failed by user errors, else 1."""
     codes = {row.code for row in rows}
@@ -96,7 +102,7 @@ def exit_code(rows: list[Row]) -> int:
 
 
 def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
-    """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status.
+    """Return one row per job: job, each setting that varies, split, metric, others, cloze results, seconds, status.
 
     swept: settings whose several values were tried, which are shown even if all jobs got the same one.
     """
@@ -109,6 +115,9 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     if SPLIT not in varied and any(row.split for row in rows):
         columns[SPLIT] = [row.split or None for row in rows]
     columns[metric] = [row.metric_value if row.metric_name in (metric, None) else None for row in rows]
+    for key in METRIC_NAMES if metric == CLOZE_METRIC else ():
+        if any(key in row.result for row in rows):
+            columns[key] = [row.perplexity if key in row.result else None for row in rows]
     for key in CLOZE:
         if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
             columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]

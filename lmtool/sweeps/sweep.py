@@ -22,6 +22,7 @@ from lmtool.config.grammar import parse_value, sweep_values
 from lmtool.config.request import Request, find_first_change
 from lmtool.config.rules import format_value, require
 from lmtool.errors import UserError, escape_controls, first_line
+from lmtool.results.base import CLOZE_METRIC
 from lmtool.sweeps import launchers, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, has_begun, job_folders, read_record, repair_record
 from lmtool.system import parallel
@@ -74,8 +75,9 @@ class Sweep:
             print(escape_controls(f"\n{result_table.format_table(table)}"))
         if len({frozenset(row.settings) for row in rows if row.settings}) > 1:
             print("note: - is a setting that the job's options do not have; it was left out there")
-        if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
-            print("note: valid ranks the jobs, so the best perplexity is optimistic: lmtool eval split=test scores it")
+        ranks = {"valid_perplexity": "valid ranks", CLOZE_METRIC: "the cloze questions rank"}
+        if len(jobs[1]) > 1 and (by := ranks.get(result_table.common_metric(rows))):
+            print(f"note: {by} the jobs, so the best perplexity is optimistic: lmtool eval split=test scores it")
         if any(name == "data" or name.startswith("data.") for name in jobs[0]):
             print("note: the data vary: perplexities are per token, and compare only for one text in the same tokens")
         if count := self.finished_before:

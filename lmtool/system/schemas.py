@@ -45,12 +45,19 @@ RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
     "mixture": {"cache?": ({"kind": str}, NoneType)},
     "fitted_on": {str: [str]},
 } | each("choices origins checksums", {str: str})  # fmt: skip
-RESULT = each("valid_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
+RESULT = each("valid_perplexity? train_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
 RESULT |= each("bits_per_character? seconds?", NUMBER)
-RESULT |= each("split? run?", str) | each("normalized? dynamic? tied?", FLAG) | {"parameters?": (COUNT, NoneType)}
-RESULT |= {"cloze?": ({str: NUMBER}, NoneType), "members?": [{"run": str}], "options?": {str: str}}
-RESULT |= {"weights?": [float]} | each("class_weights? discounts?", ([[float]], NoneType))
-RESULT |= {"source_weights?": ({str: float}, NoneType), "tuned_parameters?": ([{"order": COUNT, str: float}], NoneType)}
+RESULT |= each("split? run? metric?", str) | each("normalized? dynamic? tied?", FLAG)
+RESULT |= {
+    "parameters?": (COUNT, NoneType),
+    "cloze?": ({str: NUMBER}, NoneType),
+    "members?": [{"run": str}],
+    "options?": {str: str},
+    "weights?": [float],
+    "class_weights?": ([[float]], NoneType),
+    "source_weights?": ({str: float}, NoneType),
+}
+RESULT |= each("tuned_parameters? discounts?", ([{"order": COUNT, str: float}], NoneType))
 TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, "ngrams?": ([COUNT], NoneType)}
 TRAINED |= each("examples_per_second epochs seconds", float)
 COMPARED = each("perplexity difference from to p_bootstrap p_randomization", NUMBER) | {"fitted": [str]}
@@ -67,7 +74,8 @@ RATES = {
     "proposed": POSITIVE,
     "doubt?": str,
 }
-METRICS_LINE = {"train_loss": float, "valid_perplexity": POSITIVE} | each("epoch lr?", Range(0.0, 1e100))
+METRICS_LINE = {"train_loss": float} | each("epoch lr?", Range(0.0, 1e100))
+METRICS_LINE |= each("valid_perplexity cloze_perplexity?", POSITIVE)
 METRICS_LINE |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 ASKED = each("config_dir?", str) | {"choices?": {str: str}, "values?": {str: object}}
 ASKED |= {"verb": str, "sweep?": bool} | each("order?", [str])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import time
@@ -44,17 +45,18 @@ def train(
     resume: TrainingState | None = None,
     progress: bool = False,
     on_evaluation: Callable[[dict[str, Any]], object] | None = None,
+    cloze: Callable[[], dict[str, float] | None] = lambda: None,
 ) -> Trained:
-    """Train until the budget is used up; the model then has the weights that were best on valid.
+    """Train until the budget is used up; the model then has the weights that were best by training.keep_best.
 
     Writes to `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a checkpoint
     of the same plan. on_evaluation: called with each of these lines; if it returns True, the training ends as if its
-    budget were used up. Raises UserError if the loss diverges (the best weights so far are kept), and Interrupted,
-    after writing a checkpoint, on SIGINT and SIGTERM.
+    budget were used up. cloze: returns the results of cloze questions. Raises UserError if the loss diverges (the best
+    weights so far are kept), and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
-        training.on_evaluation = on_evaluation
+        training.on_evaluation, training.cloze = on_evaluation, cloze
         try:
             if resume is not None:
                 try:
@@ -105,6 +107,7 @@ class _Training:
         is_log_prob = model.output.loss_is_log_prob
         self.reporter = Reporter(out if processes.first else None, bar=bar, loss_is_log_prob=is_log_prob)
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
+        self.cloze: Callable[[], dict[str, float] | None] = lambda: None
         self._ended = False  # whether on_evaluation ended the training
         self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
         self._last_save = time.perf_counter()
@@ -174,7 +177,7 @@ class _Training:
         return True
 
     def evaluate(self, done: float, stop: StopRequest) -> None:
-        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best.
+        """Compute the loss on valid and other metrics, write a line of them, and save the weights if they are best.
 
         If averaging has begun, the mean of the weights is evaluated.
         """
@@ -195,6 +198,7 @@ class _Training:
             share_most_likely(self.model, split, settings.accuracy_tokens, self.processes)
             for split in (self.train_split, self.valid_split)
         )
+        cloze = self.processes.from_first(self.cloze() if self.processes.first else None)
         line = {
             "epoch": self.epoch,
             "step": progress.step,
@@ -208,17 +212,23 @@ class _Training:
             "seconds": progress.clock,
             "examples_per_second": self.examples_per_second,
         }
-        if valid_loss < progress.best:
-            progress.best, progress.waited = valid_loss, 0
+        loss = valid_loss
+        if cloze is not None:
+            line |= {"cloze_perplexity": cloze["perplexity"], "cloze_accuracy": cloze["accuracy"]}
+            if settings.keep_best == "cloze":
+                loss = self._converging(math.log(cloze["perplexity"]), MAX_VALID_LOSS, step=progress.step)
+        if loss < progress.best:
+            progress.best, progress.waited = loss, 0
             if self.processes.first:
-                notes = {"step": str(progress.step), "valid_loss": repr(valid_loss)}
+                notes = {"step": str(progress.step), "valid_loss": repr(valid_loss), "train_loss": repr(train_loss)}
+                notes["cloze"] = json.dumps(cloze)
                 save_weights(self.model, self.out / CHECKPOINT, notes)
         else:
             progress.waited += 1
             if self.plan.schedule.lowers_after(progress.waited):
                 progress.drops += 1
         self.average.exchange(False)
-        progress.losses.append(valid_loss)
+        progress.losses.append(loss)
         if not self.average.count and self.plan.optim.averages_after(progress.losses):
             self.average.begin()
         progress.since, progress.loss_sum = 0, 0.0
@@ -293,6 +303,10 @@ class _Training:
         progress = self.progress
         return Trained(
             valid_perplexity=math.exp(float(notes["valid_loss"])),
+            train_perplexity=math.exp(min(float(notes["train_loss"]), MAX_VALID_LOSS))
+            if self.model.output.loss_is_log_prob
+            else math.nan,
+            cloze=json.loads(notes["cloze"]),
             parameters=self.model.parameter_count,
             steps=progress.step,
             examples=progress.step * self.batches.size,

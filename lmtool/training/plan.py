@@ -29,11 +29,13 @@ class Plan:
 class Trained:
     """The outcome of a training; its fields are those of results.TrainedRun.
 
-    training_seconds: duration without evaluations. precision: bf16 if some of the products were in bf16, else fp32.
-    forms: names of the fast forms that were used.
+    cloze: results of the questions, if there are any. training_seconds: duration without evaluations. precision: bf16
+    if some of the products were in bf16, else fp32. forms: names of the fast forms that were used.
     """
 
     valid_perplexity: float
+    train_perplexity: float
+    cloze: dict[str, float] | None
     parameters: int
     steps: int
     examples: int
@@ -50,11 +52,11 @@ class Progress:
 
     since: steps since the last evaluation, whose losses sum to loss_sum, in nats.
     clock: seconds of training without evaluations.
-    best: the lowest loss on valid.
+    best: the lowest loss on what training.keep_best names.
     waited: number of evaluations since the best one.
     drops: number of times that the schedule has lowered the rate.
     rate: learning rate of the last step.
-    losses: loss on valid at each evaluation.
+    losses: this loss at each evaluation.
     """
 
     step: int = 0

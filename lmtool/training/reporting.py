@@ -108,6 +108,8 @@ class Reporter:
         parts.append(f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}")
         if line["valid_accuracy"] is not None:
             parts.append(f"valid accuracy {line['valid_accuracy']:.3f}")
+        if "cloze_perplexity" in line:
+            parts.append(f"cloze perplexity {_perplexity(line['cloze_perplexity'], 3)}")
         parts += [f"{line['examples_per_second']:,.0f} examples/s", *self._left(done, line["seconds"])]
         if not self._advance(done, parts):
             write_above(self._bar, "  ".join(parts))

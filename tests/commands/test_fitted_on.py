@@ -36,6 +36,25 @@ def test_n_grams_know_their_tuning(lmtool: Run, name: str) -> None:
     assert "favors" not in lmtool("eval", "run=run", "split=test")
 
 
+def test_what_is_fitted_on_questions_is_known_by_their_split(lmtool: Run) -> None:
+    Path("words.txt").write_text("a b a c\nb a c a\nc a b\n")
+    Path("questions.txt").write_text("Q a b c\nC a b\nQ b c a\nC c a\n")
+    own = ("data=text", "data.name=own", "data.train=words.txt", "data.cloze_valid=questions.txt")
+    add = ("train", "model=ngram", "model.order=2", "smoother=laplace", "smoother.alpha=tuned")
+    said = lmtool(*add, *own, "data.cloze_test=questions.txt", "smoother.tune_on=cloze", "out=run")
+    assert "tuned on cloze: perplexity" in said
+    note = "fitted or chosen on valid itself, which favors it here: run (alpha by its cloze questions); use a split"
+    assert note in lmtool("eval", "run=run") and "favors" not in lmtool("eval", "run=run", "split=test")
+    assert fitted_by({"smoother": {"alpha": "tuned", "tune_on": "cloze_test"}}) == {
+        "test": ["alpha by its cloze questions"]
+    }
+    for words, error in (
+        (own[:3], "smoother.tune_on=cloze: own has no questions with answers for valid"),
+        (("data=toy", "model=class_ngram", "model.classes=3"), "model=class_ngram are not of words: tune on text"),
+    ):
+        assert error in lmtool(*add, *words, "smoother.tune_on=cloze", "out=none", code=2)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network, and an n-gram model that is fitted on nothing."""

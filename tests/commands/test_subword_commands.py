@@ -109,7 +109,7 @@ def test_a_network_over_pieces(texts: Run) -> None:
     assert model.context_size == 8 and model.generate("the cat", count=1, length=3, seed=1)[0].startswith("the cat")
     near = model.neighbors("the", top=2)
     assert len(near) == 2 and not any("\u0120" in word for word, _ in near)
-    with pytest.raises(UserError, match=r"word=dogma: must be a word of one piece, not of \d"):
+    with pytest.raises(UserError, match=r"'dogma' is \d pieces of words: name a word of one piece"):
         model.neighbors("dogma")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -112,6 +113,45 @@ def test_they_share_and_are_told(questions: Run) -> None:
     np.testing.assert_allclose(rows, [[1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 2, 1 / 4], [1 / 3] * 3], rtol=1e-8)
 
 
+def test_a_training_reports_them_and_a_sweep_is_ranked_by_them(questions: Run) -> None:
+    assert result("run")["cloze"]["perplexity"] == pytest.approx((2 * 4 * 3) ** (1 / 3))
+    assert result("run")["train_perplexity"] == pytest.approx(result("run")["valid_perplexity"])  # of the same file
+    # The likelihood of the text prefers a small alpha, and that of the answers a larger one.
+    words = ("-m", "model=ngram", "model.order=2", "smoother=laplace", "smoother.alpha=0.01,1", *DATA)
+    assert best_job(questions("train", *words, "out=by_text")) == "0.01"
+    said = questions("train", *words, "metric=cloze_perplexity", "out=by_answers")
+    assert best_job(said) == "1" and "the cloze questions rank the jobs" in said
+    record = json.loads(Path("by_answers/1/job.json").read_text())
+    assert record["value"] == result("by_answers/1")["cloze"]["perplexity"]
+    error = questions("train", *words[1:4], *DATA[:-1], "metric=cloze_perplexity", "out=none", code=2)
+    assert "metric=cloze_perplexity: own has no questions with answers for valid" in error
+    error = questions("eval", "run=run", "text=train.txt", "metric=cloze_perplexity", "out=none", code=2)
+    assert "metric=cloze_perplexity: run run on train.txt has no cloze questions with answers" in error
+
+
+def best_job(said: str) -> str:
+    """Return the value of the setting of the first job in the table of a sweep."""
+    return said.partition("---")[2].splitlines()[1].split()[1]
+
+
+def test_the_weights_that_are_best_on_them_are_kept(questions: Run) -> None:
+    small = ("model=nplm", "training.epochs=6", "training.evaluate_every=1", "optim.lr=0.003", "device=cpu", *DATA)
+    kept = {}
+    for name in ("valid", "cloze"):
+        questions("train", *small, f"training.keep_best={name}", f"out={name}")
+        lines = [json.loads(line) for line in Path(name, "metrics.jsonl").read_text().splitlines()]
+        kept[name] = min(lines, key=lambda line: line[f"{name}_perplexity"])
+        assert result(name)["cloze"]["perplexity"] == kept[name]["cloze_perplexity"]
+        assert result(name)["valid_perplexity"] == kept[name]["valid_perplexity"]
+        said = questions("eval", f"run={name}", f"out={name}-eval")
+        assert result(f"{name}-eval")["cloze"]["perplexity"] == pytest.approx(kept[name]["cloze_perplexity"], rel=1e-5)
+        assert f"here: {name} (checkpoint{' by its cloze questions' * (name == 'cloze')});" in said
+    assert kept["valid"]["step"] != kept["cloze"]["step"]
+    error = questions("train", *small[:-1], "training.keep_best=cloze", "out=none", code=2)
+    assert "training.keep_best=cloze: own has no questions with answers for valid" in error
+    assert not Path("none/run.json").exists()
+
+
 def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
     questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
     said = questions("ensemble", "runs=[run,two]", "method=log_linear", "fit_on=cloze", "hydra.run.dir=mix")
@@ -158,7 +198,7 @@ def test_figures_of_tokens_of_a_split_without_text_are_refused(questions: Run) -
     assert said.count("the answers of split=test are not given") == 1 and "perplexity  " not in said
     assert Path("answers/cloze.csv").read_text().count("\n") == 2
     found = lmtool.evaluate("asked", "test")
-    assert found.cloze is not None and found.metric is None and "cloze questions" in repr(found)
+    assert found.cloze is not None and found.metric == found.cloze["perplexity"] and "cloze questions" in repr(found)
     for name in ("tokens", "perplexity", "perplexity_per_word", "log_prob", "words", "tokens_per_second"):
         with pytest.raises(UserError, match=r"test has cloze questions and no text: see \.cloze"):
             getattr(found, name)

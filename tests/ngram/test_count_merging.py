@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,17 +138,21 @@ def test_equal_weights_are_the_text_as_one_source() -> None:
     np.testing.assert_allclose(tables[0].log_prob[:total], tables[1].log_prob[:total], rtol=1e-5)
 
 
+def mean_loss(p: Any) -> tuple[float, Any]:
+    return -float(np.log(p).mean()), -1 / p / len(p)
+
+
 def test_gradients_are_those_of_differences() -> None:
     counts, text, vocabulary = counted(*SOURCES, order=3)
     assert counts.sources is not None
     backwards = Split(text.ids[::-1].copy(), np.array([0, text.tokens]), NONE, 0, vocabulary.bos)
     held_out = list(held_out_nodes(counts, backwards))
     weights, values = np.array(WEIGHTS), np.array(VALUES)
-    _, by_weight, by_value = loss_and_gradient(counts, counts.sources, held_out, 14, weights, values)
+    _, by_weight, by_value = loss_and_gradient(counts, counts.sources, held_out, 14, weights, values, mean_loss)
 
     def loss() -> float:
         assert counts.sources is not None
-        return loss_and_gradient(counts, counts.sources, held_out, 14, weights, values)[0]
+        return loss_and_gradient(counts, counts.sources, held_out, 14, weights, values, mean_loss)[0]
 
     for array, gradient in ((weights, by_weight), (values, by_value)):
         for index in np.ndindex(array.shape):

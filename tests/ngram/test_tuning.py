@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lmtool.config.options import kinds
+from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity
-from lmtool.ngram.counting.counts import Counts, count_ngrams
+from lmtool.evaluation.metrics import cloze_log_prob, cloze_report, perplexity
+from lmtool.ngram.counting.counts import Counts, SourceCounts, count_ngrams
 from lmtool.ngram.estimation import tuning
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.estimation.tuning import fit_and_tune, held_out_nodes
+from lmtool.ngram.estimation.tuning import candidate_nodes, fit_and_tune, held_out_nodes
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey
 from lmtool.ngram.smoothers.base import Smoother
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import Text, random_sentences, text_of
 from tests.options import names_of
@@ -28,21 +31,51 @@ from tests.options import smoother as made
 TUNED = [name for name in kinds("smoother") if "tune_on" in names_of("smoother", name) and name != "count_merging"]
 
 
-@pytest.mark.parametrize("name", TUNED)
-def test_tuning_finds_the_best(name: str, toy: Corpus) -> None:
+def questions_of(corpus: Corpus) -> Cloze:
+    """Return questions on the words of valid, with 6 candidates each: the right one, words, and often two <unk>."""
+    text, rng, unk = corpus.split("valid"), np.random.default_rng(1), corpus.vocabulary.unk
+    contexts, targets = text.windows(np.arange(text.tokens), 4)
+    before = [[word for word in context if word != corpus.vocabulary.bos] for context in contexts.tolist()]
+    candidates = rng.integers(0, corpus.vocabulary.bos, (text.tokens, 6))
+    candidates[::2, :2] = unk
+    answers = rng.integers(0, 6, text.tokens)
+    candidates[np.arange(text.tokens), answers] = targets
+    words = np.concatenate([np.array(each, dtype=np.int64) for each in before])
+    return Cloze(words, np.cumsum([0, *map(len, before)]), candidates, answers)
+
+
+def test_candidates_have_the_nodes_of_their_contexts(toy: Corpus) -> None:
+    counts, text = count_ngrams(toy.split("train"), toy.vocabulary, 4), toy.split("valid")
+    right = np.arange(text.tokens) * 6 + (questions := questions_of(toy)).answers
+    for asked, read in zip(candidate_nodes(counts, questions), held_out_nodes(counts, text), strict=True):
+        for of_candidates, of_tokens in zip(asked, read, strict=True):
+            np.testing.assert_array_equal(of_candidates[right], of_tokens)
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["text", "questions"])
+@pytest.mark.parametrize("name", [*TUNED, "count_merging"])
+def test_tuning_finds_the_best(name: str, asked: bool, toy: Corpus) -> None:
     counts, valid = count_ngrams(toy.split("train"), toy.vocabulary, 3), toy.split("valid")
+    counts = replace(counts, sources=SourceCounts.of_one(counts))
+    questions = questions_of(toy) if asked else None
     smoother = made(name, 3, toy.vocabulary)
 
-    def model_perplexity(smoother: Smoother) -> float:
-        table = estimate(counts, smoother, fit=False)
-        return perplexity(NgramModel(table, toy.vocabulary).score_text(valid))
+    def perplexity_by(table: BackoffTable) -> float:
+        model = NgramModel(table, toy.vocabulary)
+        if questions is None:
+            return perplexity(model.score_text(valid))
+        log_prob = cloze_log_prob(model, questions, toy.vocabulary.bos)
+        sharers = unk_sharers(questions.candidates, toy.vocabulary.unk)
+        return cloze_report(log_prob - np.log(sharers), questions.answers)["perplexity"]
 
-    tuned = fit_and_tune(counts, smoother, valid, Storage())
+    def model_perplexity(smoother: Smoother) -> float:
+        return perplexity_by(estimate(counts, smoother, fit=False))
+
+    tuned = fit_and_tune(counts, smoother, questions or valid, Storage())
     assert tuned.after < tuned.before
     assert model_perplexity(smoother) == pytest.approx(tuned.after, rel=1e-6)
     untuned = made(name, 3, toy.vocabulary)
-    table = estimate(counts, untuned)
-    assert perplexity(NgramModel(table, toy.vocabulary).score_text(valid)) == pytest.approx(tuned.before, rel=1e-6)
+    assert perplexity_by(estimate(counts, untuned)) == pytest.approx(tuned.before, rel=1e-6)
     best = smoother.values.copy()
     low, high = np.array([*smoother.bounds.values()]).T
     for step in (-0.02, 0.02):

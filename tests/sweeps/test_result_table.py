@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lmtool.report.sections import sweep_table
-from lmtool.sweeps.result_table import format_table, jobs_table, read_rows, seeds_table, write_tables
+from lmtool.sweeps.result_table import format_table, jobs_table, perplexities_of, read_rows, seeds_table, write_tables
 
 
 def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
@@ -89,6 +89,20 @@ def test_questions_alone_are_ranked_by_their_perplexity(tmp_path: Path) -> None:
         ["job", "run", "split", "cloze_perplexity", "cloze_accuracy", "seconds", "status"],
         [["1", "b", "cloze", 2.5, 0.75, 1.5, "done"], ["0", "a", "cloze", 3.5, 0.5, 1.5, "done"]],
     )
+
+
+def test_the_cloze_questions_rank_trainings_that_asked_for_it(tmp_path: Path) -> None:
+    for number, (valid, cloze) in enumerate([(100.0, 3.5), (120.0, 2.5)]):
+        found = {"questions": 50, "perplexity": cloze, "accuracy": 0.5}
+        known = {"valid_perplexity": valid, "train_perplexity": 8.0, "metric": "cloze_perplexity"}
+        job(tmp_path, number, f"seed={number}", **known, cloze=found)
+    rows = read_rows(tmp_path)
+    assert jobs_table(rows) == (
+        ["job", "seed", "cloze_perplexity", "valid_perplexity", "cloze_accuracy", "seconds", "status"],
+        [["1", "1", 2.5, 120.0, 0.5, 1.5, "done"], ["0", "0", 3.5, 100.0, 0.5, 1.5, "done"]],
+    )
+    assert perplexities_of(rows[0]) == {"train": 8.0, "valid": 120.0, "cloze": 2.5}
+    assert seeds_table(rows) == (["seeds", "mean cloze_perplexity", "standard deviation"], [[2, 3.0, 0.5**0.5]])
 
 
 def test_splits_are_ranked_one_by_one(tmp_path: Path) -> None:

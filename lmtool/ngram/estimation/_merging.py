@@ -19,6 +19,7 @@ the kernel `_x` or `_add_x`; tests/ngram/test_count_merging.py compares them wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
@@ -131,10 +132,12 @@ def loss_and_gradient(
     types: int,
     weights: FloatArray,
     values: FloatArray,
+    loss: Callable[[FloatArray], tuple[float, FloatArray]],
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Return the mean -log p of held-out tokens, and its derivatives: of weights `[S]` and of discounts `[n, 4]`.
+    """Return the loss of held-out tokens, and its derivatives: of weights `[S]` and of discounts `[n, 4]`.
 
     nodes: of the tokens in each order (tuning.held_out_nodes). types: number of types of the uniform distribution.
+    loss: as in Smoother.gradient.
     """
     masses = merged_masses(counts, sources, weights, values)
     tokens = len(nodes[0][0])
@@ -144,7 +147,7 @@ def loss_and_gradient(
         _score_tokens(*where, order, p[-2], p[-1])
     # With respect to mass, off, total and left of each order, first as far as the loss depends on them directly.
     gradients = [tuple(np.zeros_like(part) for part in (o.mass, o.off, o.total, o.left)) for o in masses]
-    by_p = -1.0 / p[-1] / tokens
+    value, by_p = loss(p[-1])
     for k in range(counts.order - 1, -1, -1):
         _through_score_tokens(*nodes[k], masses[k], p[k], p[k + 1], by_p, gradients[k])
     by_weight, by_value = np.zeros(len(weights)), np.zeros(values.shape)
@@ -155,7 +158,7 @@ def loss_and_gradient(
         if k < counts.order:
             suffix, by_longer = counts.suffix[k - 1], gradients[k][1]
             _through_longer(suffix.bits, suffix.width, order.contributor, raw, by_mass, by_top, by_longer)
-    return float(-np.log(p[-1]).mean()), by_weight, by_value
+    return value, by_weight, by_value
 
 
 @numba.njit(cache=True, nogil=True)

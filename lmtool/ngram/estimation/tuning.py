@@ -1,4 +1,5 @@
-"""Tune a smoother's parameters, those of all orders together, by maximum likelihood on held-out text.
+"""Tune a smoother's parameters, those of all orders together, by maximum likelihood on held-out text, or of the answers
+of cloze questions, renormalized over their candidates.
 
 Chen & Goodman (1998) tune their smoothers so; the report of CS287 HW3 did it by hand. The probability of a token under
 an interpolated model depends on a few numbers per order: the n-gram's count and the sums over its context. So the
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
@@ -39,7 +41,7 @@ LIMITS_OF_GRADIENT = {"max_iter": 200, "tolerance_grad": 1e-7, "tolerance_change
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Perplexity of the held-out text before and after tuning."""
+    """Perplexity of the held-out text or questions before and after tuning."""
 
     before: float
     after: float
@@ -61,15 +63,53 @@ def held_out_nodes(counts: Counts, text: Split) -> Iterator[tuple[IntArray, IntA
         yield np.where(context >= 0, context - trie.first(k - 1), -1), np.where(ngram >= 0, ngram - trie.first(k), -1)
 
 
-def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
-    """Estimate smoother.values, then tune them and sources' weights to the highest likelihood of held-out text."""
+def candidate_nodes(counts: Counts, questions: Cloze) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield the nodes of the N = Q K candidates of questions, as held_out_nodes those of tokens."""
+    trie, words, size = counts.trie, questions.candidates.reshape(-1), counts.order - 1
+    yield np.zeros_like(words), words
+    found = trie.find_contexts(questions.contexts_matrix(size, counts.bos), counts.bos, size)
+    for k in range(2, counts.order + 1):
+        context = np.repeat(found[:, k - 2], questions.candidates.shape[1])
+        ngram = trie.find_followers(context, words)
+        yield np.where(context >= 0, context - trie.first(k - 1), -1), np.where(ngram >= 0, ngram - trie.first(k), -1)
+
+
+def _nodes_and_loss(counts: Counts, held_out: Split | Cloze) -> tuple[list[tuple[IntArray, IntArray]], Any]:
+    """Return the nodes of N tokens or candidates in each order, and the function of their probabilities, a tensor
+    `[N]`, that is minimized: the mean -log p of the tokens or of the answers.
+    """
+    if isinstance(held_out, Split):
+        return list(held_out_nodes(counts, held_out)), lambda p: -p.log().mean()
+    import torch
+
+    candidates, answers = held_out.candidates, torch.from_numpy(held_out.answers[:, None])
+    shares = torch.from_numpy((candidates != counts.bos) / unk_sharers(candidates, counts.unk))
+
+    def loss(p: Any) -> Any:
+        shared = p.reshape(shares.shape) * shares
+        return (shared.sum(1).log() - shared.gather(1, answers)[:, 0].log()).mean()
+
+    return list(candidate_nodes(counts, held_out)), loss
+
+
+def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split | Cloze, storage: Storage) -> Tuned:
+    """Estimate smoother.values, then tune them and sources' weights to the highest likelihood of held-out text or
+    answers.
+    """
     if smoother.combination is not Combination.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch
 
-    nodes = list(held_out_nodes(counts, held_out))
+    nodes, loss_of_p = _nodes_and_loss(counts, held_out)
     types = counts.trie.vocabulary_size - 1 + num_unseen_types(counts, smoother)
-    gradient = smoother.gradient(counts, nodes, types)
+
+    def loss_and_slope(p: FloatArray) -> tuple[float, FloatArray]:
+        tensor = torch.from_numpy(p).requires_grad_()
+        with torch.enable_grad():
+            value = loss_of_p(tensor)
+        return float(value.detach()), torch.autograd.grad(value, tensor)[0].numpy()
+
+    gradient = smoother.gradient(counts, nodes, types, loss_and_slope)
     tensors: list[Any] = []
     if gradient is None:
         for k, a in enumerate(observations(counts, smoother, storage), start=1):
@@ -90,11 +130,11 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
             linear = (weights * torch.from_numpy(by_weight)).sum() + (values * torch.from_numpy(by_value)).sum()
             return value + (linear - linear.detach())  # has the gradient that autograd cannot compute
         smoother.values = values
-        p = torch.full((held_out.tokens,), 1.0 / types, dtype=torch.float64)
+        p = torch.full((len(nodes[0][1]),), 1.0 / types, dtype=torch.float64)
         for k, (a, h, seen) in enumerate(tensors, start=1):
             share = smoother.numerator(k, a) / smoother.denominator(k, h)
             p = torch.where(seen, share + smoother.weight(k, h) * p, p)
-        return -p.log().mean()
+        return loss_of_p(p)
 
     def bounded(scores: Any, logits: Any) -> tuple[Any, Any]:  # weights and values of unconstrained numbers
         return torch.softmax(scores, 0), low + span * (margin + (1 - 2 * margin) * torch.sigmoid(logits))

@@ -141,12 +141,15 @@ class Smoother:
         """
         raise NotImplementedError
 
-    def gradient(self, counts: Counts, nodes: list[Any], types: int) -> Callable[..., Any] | None:
-        """Return a function that computes the mean -log p of held-out tokens and its derivatives by weights and values,
-        given these; None if automatic differentiation of the methods below suffices, as for a that does not depend on
-        the values.
+    def gradient(
+        self, counts: Counts, nodes: list[Any], types: int, loss: Callable[[FloatArray], tuple[float, FloatArray]]
+    ) -> Callable[..., Any] | None:
+        """Return a function that computes the loss of held-out tokens and its derivatives by weights and values, given
+        these; None if automatic differentiation of the methods below suffices, as for a that does not depend on the
+        values.
 
         nodes: of the tokens in each order, as tuning.held_out_nodes yields them. types: of the uniform distribution.
+        loss: returns the loss of probabilities `[N]` of the tokens, and its derivatives by them.
         """
         return None
 

@@ -96,15 +96,15 @@ class MergingSmoother(Smoother):
         masses = merged_masses(counts, sources, self._weights_of(sources.names), self.values)
         return [np.column_stack([order.mass, order.off]) for order in masses]
 
-    def gradient(self, counts: Counts, nodes: list[Any], types: int) -> Callable[..., Any]:
+    def gradient(self, counts: Counts, nodes: list[Any], types: int, loss: Callable[..., Any]) -> Callable[..., Any]:
         from lmtool.ngram.estimation._merging import loss_and_gradient
 
         sources = counts.by_source()
         self.weights = self._weights_of(sources.names)
 
         def function(weights: FloatArray, values: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-            loss, by_weight, by_value = loss_and_gradient(counts, sources, nodes, types, weights, values)
-            return loss, by_weight * (self.fixed_weights is None), by_value
+            value, by_weight, by_value = loss_and_gradient(counts, sources, nodes, types, weights, values, loss)
+            return value, by_weight * (self.fixed_weights is None), by_value
 
         return function
 
