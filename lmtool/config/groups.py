@@ -228,6 +228,10 @@ class OptimConfig(GroupConfig):
         """weight_decay, or 0 if it is None."""
         return self.weight_decay or 0.0
 
+    def rate_of(self, rate: float, examples: int) -> float:
+        """Return the rate of a step for the mean gradient of its examples. rate: the one of the schedule."""
+        return rate
+
     def averages_after(self, losses: list[float]) -> bool:
         """Return whether the mean of the weights is taken from now on. losses: on valid, of all evaluations so far."""
         return False
