@@ -66,7 +66,6 @@ class SkipgramModel(CbowModel):
     window: int = setting(min=1, max=255)
     shrink_windows: bool = MISSING
     subsample: float = setting(min=0, max=1)
-    full_windows: bool = setting(False, kw_only=True, excludes=("kind=skipgram",), why="its examples are pairs")
 
     def initialize(self, network: nn.Module) -> None:
         """Draw the embeddings as word2vec does, uniformly between -0.5 / E and 0.5 / E: rare words keep their direction
