@@ -95,7 +95,8 @@ class TrainedRun(RunResult):
     def history(self) -> list[dict[str, Any]]:
         """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
         path = self.folder / METRICS_FILE
-        return read_json_lines(path, "train it again", schemas.METRICS_LINE) if path.is_file() else []
+        lines = read_json_lines(path, "train it again", schemas.METRICS_LINE) if path.is_file() else []
+        return [line for line in lines if "valid_perplexity" in line]
 
     def plot(self) -> Figure:
         """Draw perplexity, accuracy and learning rate over the epochs. Raises UserError for a count-based model."""

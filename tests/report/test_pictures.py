@@ -131,6 +131,20 @@ def test_learning_rates_are_drawn_at_their_evaluations(tmp_path: Path) -> None:
 
 
 @needs_matplotlib
+@pytest.mark.parametrize(("last", "scale"), [(0.8, "log"), (0.9, "linear")])
+def test_cloze_perplexities_and_losses_of_steps_have_panels(last: float, scale: str) -> None:
+    steps = [float(step) for step in range(1, 5001)]
+    losses = [9.0 - (9.0 - last) * step / 5000 for step in steps]
+    history = History([1.0, 2.0], [], [20.0, 10.0], [], [], [0.1, 0.2], [3.0, 2.5], steps, losses)
+    axes = {each.get_ylabel(): each for each in training_curves(history).axes}
+    assert axes.keys() == {"perplexity", "cloze perplexity", "learning rate", "training loss (nats)"}
+    assert list(axes["cloze perplexity"].get_lines()[0].get_ydata()) == [3.0, 2.5]
+    loss = axes["training loss (nats)"]
+    (line,) = loss.get_lines()
+    assert loss.get_yscale() == scale and line.get_xdata()[1] == 4.0 and len(line.get_xdata()) == 1667
+
+
+@needs_matplotlib
 def test_fonts_are_listed_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
@@ -255,6 +269,7 @@ def test_settings_whose_ratios_are_alike_have_a_log_axis(values: str, log: bool)
 def test_perplexities_on_train_are_dashed_lines() -> None:
     valid = [({"order": str(n), "smoother": name}, 10.0 * n) for n in (1, 2, 3) for name in ("a", "b")]
     train = [(settings, value / 2) for settings, value in valid if settings["smoother"] == "b"]
+    train.append(({"order": "all", "smoother": "b"}, 1.0))  # of a job whose perplexity on valid is infinite
     (axes,) = settings_figure(charts_of(valid)[0], "perplexity on valid", train).axes
     first, second, dashed = axes.get_lines()
     assert list(dashed.get_ydata()) == [5, 10, 15] and dashed.get_linestyle() == "--"

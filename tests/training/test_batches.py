@@ -186,6 +186,29 @@ def test_batches_of_near_words(toy: Corpus) -> None:
     rare = NearWords(split, 16, replace(model, shrink_windows=True, subsample=1e-4), 1)
     drawn = take(rare, 2 * rare.per_epoch)
     assert sum(len(targets) for _, targets in drawn) < 0.2 * 2 * pairs.sum() and all(len(each[1]) for each in drawn)
-    rare.go_to(NearWords(split, 16, rare._model, 1).position() | {"at": 3})
+    rare.go_to(NearWords(split, 16, rare._model, 1).position() | {"at": 3 * 16})
     for (contexts, targets), (want, goal) in zip(take(rare, 5), drawn[3:8], strict=True):
         assert torch.equal(contexts, want) and torch.equal(targets, goal)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("before", "taken", "after"), [(8, 7, 4), (4, 12, 9)])
+def test_after_a_change_of_size_no_example_comes_twice(
+    streamed: bool, before: int, taken: int, after: int, toy: Corpus, small_blocks: None
+) -> None:
+    """By hand: 137 examples in memory; streamed, three groups of 45, 45 and 36, of which each batch is cut."""
+    joined = toy.split("train").as_stream(across_sentences=True)
+    split = toy.stored("train", across_sentences=True) if streamed else joined
+    in_memory, in_groups = {8: (20, 7 + 9), 4: (9, 4 + 4)}[before]
+    rest = in_groups if streamed else in_memory
+    first = Batches(split, before, 137, seed=3)  # the whole text before it tells an example from the others
+    seen = take(first, taken)
+    second, third = (Batches(split, after, 137, seed=99) for _ in range(2))
+    second.go_to(first.position())
+    continued = iter(second)
+    seen += itertools.islice(continued, rest)
+    rows = [tuple(row) for contexts, _ in seen for row in contexts.tolist()]
+    assert len(set(rows)) == len(rows) == before * taken + after * rest
+    third.go_to(second.position())
+    for found, wanted in zip(take(third, 3), continued, strict=False):
+        assert torch.equal(found[0], wanted[0])
