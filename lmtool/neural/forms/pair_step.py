@@ -1,5 +1,5 @@
 """A whole training step of skip-gram with negative sampling by plain gradient descent: word2vec's update of each pair,
-all pairs of a batch from the weights before it. MEASURED
+all pairs of a batch from the weights before it; `./scripts/measure word2vec` compares its speed with gensim's.
 
 The first loop computes the gradients of shares of the pairs. In the second, each thread changes the rows of the words w
 with w modulo the number of threads equal to its own, pair by pair: the results do not depend on the number of threads.
