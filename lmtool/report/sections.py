@@ -116,7 +116,7 @@ def summary(entries: Sequence[Entry]) -> Section:
     section = Section("Runs")
     jobs = [entry for entry in entries if entry.source.sweep is not None]
     others = [entry for entry in entries if entry.source.sweep is None]
-    section.parts += [*tables_by_split(others), *tables_by_split(jobs, "jobs of sweeps" if others else "")]
+    section.parts += [*tables_by_split(others), *tables_by_split(jobs, "jobs of sweeps")]
     if any(entry.interval for entry in entries):
         section.parts.append(INTERVAL)
     return section

@@ -296,6 +296,16 @@ def test_a_history(tmp_path: Path) -> None:
     assert read_history(file, False).train == []  # the loss is not -log p
 
 
+def test_logged_steps_and_cloze_questions_of_a_history(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    lines = ['{"epoch": 0.5, "step": 10, "loss": 4.5, "lr": 0.2}\n', LINE % (0.5, 30.0)]
+    lines += ['{"epoch": 0.6, "step": 12, "loss": 4.0, "lr": 0.2}\n', LINE % (1, 20.0)]
+    file.write_text("".join(lines).replace('"lr": 0.1', '"lr": 0.1, "cloze_perplexity": 3.5'))
+    found = read_history(file, True)
+    assert (found.steps, found.losses) == ([10, 12], [4.5, 4.0])
+    assert (found.epochs, found.valid, found.cloze, found.rates) == ([0.5, 1], [30, 20], [3.5, 3.5], [0.1, 0.1])
+
+
 def test_metrics_without_learning_rates(tmp_path: Path) -> None:
     """As in a line of metrics that another program wrote."""
     file = tmp_path / "metrics.jsonl"
