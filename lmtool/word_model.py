@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
     from lmtool.plots.word_trees import Code, WordTree
 
-Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
+Words = str | Sequence[str]
+Sentences = Iterable[Words]  # each a string or a list of words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,6 +63,9 @@ class WordModel:
         if blank_lines is None:
             return self
         return replace(self, form=replace(self.form, blank_lines=blank_lines is BlankLines.sentence))
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.vocabulary
 
     @property
     def words(self) -> tuple[str, ...]:
