@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
     from lmtool.plots.word_trees import Code, WordTree
 
-Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
+Words = str | Sequence[str]
+Sentences = Iterable[Words]  # each a string or a list of words
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -48,6 +48,7 @@ class TrainedRun(RunResult):
     cloze: results of the cloze questions of valid, if their answers are given.
     parameters: number of weights, or of n-grams of all orders.
     ngrams: number of n-grams by order; None for a neural model.
+    distinct_windows: number of distinct n-grams of the highest order, `<s>` being all that is before a sentence.
     examples: number of predicted tokens of train used in all epochs.
     seconds: duration of the whole call.
     options: the option chosen in each group.
@@ -73,6 +74,7 @@ class TrainedRun(RunResult):
     )
     parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
+    distinct_windows: int | None = None
     examples: int
     examples_per_second: float = field(metadata=figure("examples per second", digits=0))
     epochs: float = field(metadata=figure("epochs"))
