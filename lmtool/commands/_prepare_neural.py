@@ -95,7 +95,7 @@ def prepare(
         assert settings.output is not None, "_complete_settings has checked it"
         network = build_neural(model, settings.output, corpus.vocabulary, tree).to(device)
         if not settings.lr_range:
-            sizes = {name: weight.numel() for name, weight in network.named_parameters()}
+            sizes = network.parameter_sizes()
             parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             session.say(f"parameters: {parts}; {sum(sizes.values()):,} in all")
         yield Prepared(corpus, network, about, checkpoint)
