@@ -95,6 +95,10 @@ class LanguageModel(ABC):
         ]
         return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
 
+    def log_prob_choices(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Return log p of the candidates of cloze questions up to a constant of each question, `[N, K]`."""
+        return self.log_prob_candidates(contexts, candidates)
+
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp(log_dist) up to rounding.
 

@@ -161,7 +161,8 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     # The test split has questions and no text.
     printed = lmtool("eval", "run=run", "split=test", "hydra.run.dir=test")
     assert "2 cloze questions" in printed and len(Path("test/cloze.csv").read_text().splitlines()) == 3
-    assert read_json(Path("test/result.json"), "-") == {"split": "test", "cloze": None}
+    found = read_json(Path("test/result.json"), "-")
+    assert found == {"run": found["run"], "split": "test", "cloze": None}
     lmtool("train", "model=ngram", "model.order=1", *data, "hydra.run.dir=one")
     lmtool("ensemble", "runs=[run,one]", "split=test", "hydra.run.dir=mix")
     assert len(Path("mix/cloze.csv").read_text().splitlines()) == 3 and sum(result("mix")["weights"]) == pytest.approx(

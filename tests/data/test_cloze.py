@@ -170,6 +170,44 @@ def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
         assert cloze_log_perplexity(other) >= best - 1e-9
 
 
+def test_members_are_renormalized_over_the_candidates_before_they_are_mixed(questions: Run) -> None:
+    questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
+    members = []
+    for name in ("run", "two"):
+        questions("eval", f"run={name}", f"out={name}-eval")
+        members.append(probabilities(f"{name}-eval"))
+    said = questions("ensemble", "runs=[run,two]", "weights=1:3", "over=candidates", "out=mix")
+    assert "over=candidates is of the cloze results alone" in said
+    expected = (members[0] + 3 * members[1]) / 4
+    np.testing.assert_allclose(probabilities("mix"), expected, rtol=1e-7)
+    assert result("mix")["over"] == "candidates"
+    questions("ensemble", "runs=[run,two]", "weights=1:3", "out=full")
+    assert result("full")["perplexity"] == result("mix")["perplexity"]  # of the text
+    assert np.abs(probabilities("full") - expected).max() > 0.005
+    said = questions("eval", "run=mix", "out=again")  # the run knows how it mixes
+    assert "over=candidates is of the cloze results alone" in said
+    np.testing.assert_array_equal(probabilities("again"), probabilities("mix"))
+    said = questions("ensemble", "runs=[run,two]", "fit_on=cloze", "over=candidates", "out=fitted")
+    assert "favors it here: the mixture (weights by its cloze questions)" in said
+    assert "favors it here: fitted (weights by its cloze questions)" in questions(
+        "eval", "run=fitted", "out=fitted-eval"
+    )
+    assert result("fitted")["cloze"]["perplexity"] <= result("mix")["cloze"]["perplexity"]
+    for words, error in (
+        ("split=test", "over=candidates: own has no questions for split=test"),
+        ("cache=unigram", "over=candidates: "),
+        ("method=log_linear", "over=candidates: "),
+    ):
+        refused = questions("ensemble", "runs=[run,two]", "weights=1:1", "over=candidates", words, "out=none", code=2)
+        assert error in refused
+
+
+def probabilities(folder: str) -> np.ndarray:
+    """Return the numbers of cloze.csv, `[Q, K]`."""
+    rows = list(csv.reader(Path(folder, "cloze.csv").read_text().splitlines()))[1:]
+    return np.array([[float(value) for value in row[1:]] for row in rows])
+
+
 def test_what_is_fitted_on_differs_by_a_constant() -> None:
     # Two members, four questions; unk is 9. log p of <unk> is the same for all candidates out of vocabulary.
     rng = np.random.default_rng(1)
