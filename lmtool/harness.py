@@ -121,23 +121,24 @@ class LmtoolLM(LM):  # type: ignore[misc]
         return texts
 
     def _last_line(self, context: str) -> str:
-        return context if self.text_model.vocabulary.eos is None else context.rpartition("\n")[2]
+        return context if not self.text_model.vocabulary.sentences else context.rpartition("\n")[2]
 
     def _sentences(self, context: str, continuation: str) -> list[tuple[list[str], int, int]]:
         """Return the words of each sentence to score, and the limits of the tokens of the continuation in it."""
         form, last_line = self.text_model.form, self._last_line(context)
+        has_end = form.vocabulary.eos is not None
         before = form.words(self._cut(last_line))
-        lines = [continuation] if form.vocabulary.eos is None else continuation.split("\n")
+        lines = continuation.split("\n") if form.vocabulary.sentences else [continuation]
         lines[0] = lines[0] if before else lines[0].lstrip()
-        ended = (not context.strip() if self._eos == "auto" else bool(self._eos)) and form.vocabulary.eos is not None
+        ended = (not context.strip() if self._eos == "auto" else bool(self._eos)) and has_end
         if len(lines) > 1 and not lines[-1].strip():  # the newline has ended the line before
-            lines, ended = lines[:-1], True
+            lines, ended = lines[:-1], has_end
         found = []
         for number, line in enumerate(lines, start=1):
             words = before + form.words(self._cut(line))
             first, last = len(form.tokens(before)), len(form.tokens(words))
             if words or form.blank_lines or "\n" not in continuation:
-                found.append((words, first, last + (number < len(lines) or ended)))
+                found.append((words, first, last + ((has_end and number < len(lines)) or ended)))
             before = []
         return found
 

@@ -236,6 +236,14 @@ class LanguageModel(ABC):
         """Return the length of the longest n-gram of the model that ends in each of the targets `[N]`, `[N]`."""
         raise NotImplementedError(f"{self._name} has no n-grams")
 
+    def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
+        """Return what p of targets `[N]` after contexts `[N, C]` comes from, as columns `[N]` by name; nan where one
+        does not apply. By default the `rank` of the target among all words, from 1.
+        """
+        dists = (self.log_dist(context[None])[0, :-1] for context in contexts)  # one by one: they are large
+        ranks = [1 + (dist > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
+        return {"rank": np.array(ranks, dtype=np.int64)}
+
     @property
     def hidden_dim(self) -> int | None:
         """D, the number of hidden units that `hidden` returns; None if the model has none."""

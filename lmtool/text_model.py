@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from lmtool.config.data import BlankLines, Oov
 from lmtool.config.rules import require, require_flags, require_whole
 from lmtool.config.verbs import SIMILARITIES, VECTORS, Sampling
 from lmtool.data.split import Split
-from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
-from lmtool.data.vocabulary import EOS, Vocabulary
+from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import perplexity, require_across, require_no_cache, with_unk_as_oov
-from lmtool.language_model import LanguageModel
+from lmtool.evaluation.metrics import perplexity, require_no_cache
 from lmtool.sampling import continuations, in_whole_characters
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.word_model import Sentences, WordModel
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lmtool.neural.model import NeuralModel
-
-Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
-
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TextModel:
+class TextModel(WordModel):
     """A language model with its vocabulary and the rules by which text becomes words.
 
     model: the LanguageModel itself, which has more methods. form: how text is split into words. name: the run folder or
@@ -50,74 +44,6 @@ class TextModel:
     >>> [(word, round(p, 2)) for word, p in run.model.predict("the", top=2)]
     [('cat', 0.44), ('dog', 0.44)]
     """
-
-    model: LanguageModel
-    form: TextForm
-    name: str = ""
-
-    def __repr__(self) -> str:
-        unit = "characters" if self.form.chars else "words" if self.form.subwords is None else "pieces of words"
-        size = "all words before" if self.context_size is None else self.context_size
-        kind = f"{type(self.model).__name__} of {len(self.vocabulary) - 1:,} {unit}"
-        return f"TextModel({self.name}: {kind}, contexts of {size})"
-
-    def reading(self, blank_lines: BlankLines | None) -> TextModel:
-        """Return the model with this treatment of blank lines in files; None: that of its run's data."""
-        if blank_lines is None:
-            return self
-        return replace(self, form=replace(self.form, blank_lines=blank_lines is BlankLines.sentence))
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of the vocabulary by id, most frequent first, without `<s>`."""
-        return self.vocabulary.words[:-1]
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The words by id, most frequent first, `<s>` last, and their counts `[V]` in train."""
-        return self.form.vocabulary
-
-    @property
-    def context_size(self) -> int | None:
-        """C, the number of words before the predicted one that the model reads; None: all of them."""
-        return self.model.context_size
-
-    @property
-    def normalized(self) -> bool:
-        """Whether each distribution sums to one."""
-        return self.model.normalized
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether the model changes as it reads, e.g. with a cache."""
-        return self.model.dynamic
-
-    @property
-    def across_sentences(self) -> bool:
-        """Whether contexts reach into preceding sentences."""
-        return self.model.across_sentences
-
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return log p(target | context), natural, float64 `[N]`.
-
-        contexts: int64 ids `[N, C]`, oldest word first, left-padded with `<s>`. targets: int64 ids `[N]`.
-        """
-        return self.model.log_prob(contexts, targets)
-
-    def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts int64 `[N, C]`, natural, float64 `[N, V]`.
-
-        The log-sum-exp of each row is 0. The entry of `<s>`, the last one, is the probability that the model reserves
-        for types in no vocabulary.
-        """
-        return self.model.log_dist(contexts)
-
-    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), natural, float64 `[N, K]`, not renormalized over the candidates.
-
-        contexts: as in `log_prob`. candidates: int64 ids `[N, K]`.
-        """
-        return self.model.log_prob_candidates(contexts, candidates)
 
     @overload
     def score(self, sentences: str, *, across_sentences: bool = False) -> FloatArray: ...  # type: ignore[overload-overlap]
@@ -196,23 +122,6 @@ class TextModel:
         lines = "\n".join(each for each in sentences if isinstance(each, str)).encode("utf-8", "surrogatepass")
         return replace(text, characters=text.characters - rules.count_inserted(lines, rules.encoded(lines)))
 
-    def encoded(self, sentences: Iterable[list[str]], *, across_sentences: bool = False) -> tuple[Split, list[int]]:
-        """Return sentences as text that can be scored, without those that have no tokens, and the number of tokens of
-        each, `</s>` included.
-
-        sentences: the words of each (see `form.words`).
-        """
-        require_flags(across_sentences=across_sentences)
-        if across_sentences:
-            require_across(self.model, self.vocabulary.eos, self.name)
-        text, sizes = self.form.as_split(sentences, one_text=across_sentences)
-        return with_unk_as_oov(text, self.model, self.vocabulary), sizes
-
-    def _words_in(self, key: str, given: str | Sentences) -> Iterator[list[str]]:
-        """Return the words of each sentence. Raises UserError, naming the argument, without sentences."""
-        require(isinstance(given, Iterable), key, f"{given!r:.40}", "a sentence or a list of sentences")
-        return map(self.form.words_of, [given] if isinstance(given, str) else given)
-
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
     ) -> list[tuple[str, float]]:
@@ -259,11 +168,6 @@ class TextModel:
         sampled = continuations(whole.model, context, eos, sampling, count=count, length=length, seed=seed)
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
-    def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
-        """Return the ids int64 `[tokens]` of a text or of a list of words. oov: see the class."""
-        require(oov in list(Oov.__members__), "oov", oov, "error or unk")
-        return self.form.encode(self.form.tokens(self.form.words_of(text)), allow_oov=Oov(oov) is Oov.unk)
-
     def begin(self, *, sentence_start: bool = True) -> State:
         """Return the state before the first word. Raises UserError for a model with a cache."""
         require_flags(sentence_start=sentence_start)
@@ -303,15 +207,6 @@ class TextModel:
         return log_probs, States(rows, self.model)
 
     @property
-    def network(self) -> NeuralModel:
-        """The neural model. Raises UserError if the model is not one."""
-        from lmtool.neural.model import NeuralModel
-
-        if not isinstance(self.model, NeuralModel):
-            raise UserError(f"{self.name} is not a neural model: its words have no vectors; load another")
-        return self.model
-
-    @property
     def embeddings(self) -> npt.NDArray[np.float32]:
         """The embeddings of `words`, `[V - 1, E]`. Raises UserError if the model is not neural."""
         return self.network.word_vectors("embeddings")[: len(self.words)]
@@ -327,20 +222,8 @@ class TextModel:
         from lmtool.neural.model import nearest
 
         require_whole("top", top)
-        require(isinstance(word, str), "word", repr(word), "text")
         require(by in SIMILARITIES, "by", by, "cosine or dot")
         require(of in VECTORS, "of", of, "embeddings or output")
         vectors = self.network.word_vectors(of)
-        tokens = self.form.tokens([self.form.rewrite_word(word)])
-        if len(tokens) > 1:
-            raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
-        self.form.require_known(tokens)
-        ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, by)
+        ids, similarity = nearest(vectors, self.id_of(word), top, by)
         return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
-
-    def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
-        """Return the context int64 `[C]` after ids `[words]`: the last C of them, left-padded with `<s>` or `<unk>`."""
-        require_flags(sentence_start=sentence_start)
-        size = len(ids) + 1 if self.context_size is None else self.context_size
-        before = np.full(size, self.vocabulary.bos if sentence_start else self.vocabulary.unk, dtype=np.int64)
-        return np.concatenate([before, ids])[len(ids) :]

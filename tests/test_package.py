@@ -42,7 +42,7 @@ def test_sdist_and_wheel_carry_the_configuration(built: Path) -> None:
     assert {f"lmtool/{name}" for name in YAML} | {"lmtool/py.typed", f"{about}/licenses/LICENSE"} <= names
     assert {name.partition("/")[0] for name in names} == {"lmtool", about}  # no tests, no scripts
     suffixes = {Path(name).suffix for name in names if name.startswith("lmtool/")}
-    assert suffixes == {".py", ".yaml", ".typed", ".j2", ".properties"}
+    assert suffixes == {".py", ".yaml", ".typed", ".j2", ".js", ".properties"}
     assert "\nLicense-Expression: MIT\n" in metadata and "\nProvides-Extra: plots\n" in metadata
 
 

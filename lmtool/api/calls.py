@@ -21,7 +21,6 @@ from lmtool.api.running import (
     run_verb,
     shows_progress,
 )
-from lmtool.commands import tree as _tree
 from lmtool.commands import verbs
 from lmtool.commands.surprisal import Surprisals
 from lmtool.config.composition import hydra_state
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from lmtool.data.corpus import Corpus
     from lmtool.evaluation.text_scores import TextScore
+    from lmtool.plots.word_trees import WordTree
 
 
 @overload
@@ -162,7 +162,7 @@ def tree(
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
-) -> _tree.TreeResult:
+) -> WordTree:
     """Build a tree over the words of a data set, like `lmtool tree`.
 
     tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
@@ -172,7 +172,9 @@ def tree(
     >>> round(lmtool.tree("huffman", corpus).analysis.weighted_mean_depth, 3)
     2.375
     """
-    return run_verb(_tree.TreeResult, "tree", {"tree": tree, "data": data, **settings}, out, progress)
+    from lmtool.plots.word_trees import WordTree
+
+    return run_verb(WordTree, "tree", {"tree": tree, "data": data, **settings}, out, progress)
 
 
 def sweep(

@@ -87,7 +87,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     name, across = str(settings.text), settings.across_sentences
     documents = across and settings.column is not None
     if across:
-        metrics.require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
+        metrics.require_across(loaded.model, loaded.vocabulary, loaded.name)
     printed = None
     if name == "-":
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT)

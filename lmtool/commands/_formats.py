@@ -29,12 +29,13 @@ from lmtool.system.files import atomic_write
 from lmtool.text_model import TextModel
 
 FST = "G in OpenFst's text format"
+PAGE = "page to play with"
 OF_MODELS, OF_COUNTS = ("ARPA", FST), ("counts",)  # formats of n-gram models
 PACKABLE = {".arpa": "ARPA", ".lm": "ARPA", ".tsv": "counts"}  # also compressed
 FORMATS = {
     **PACKABLE,
     **{".fst.txt": FST, ".txt": "word2vec text", ".vec": "word2vec text", ".bin": "word2vec binary"},
-    ".safetensors": "safetensors",
+    **{".safetensors": "safetensors", ".html": PAGE},
 }
 
 
@@ -46,8 +47,8 @@ def format_of(name: str) -> str:
         if suffix in known:
             return known[suffix]
     raise UserError(
-        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, or for counts .tsv; "
-        "compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
+        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .lm, .fst.txt, .safetensors, .html, or for counts "
+        ".tsv; compressed as .arpa.gz, .lm.gz or .tsv.gz, also .xz, .bz2 and .zst"
     )
 
 

@@ -136,10 +136,20 @@ def _complete_settings(
     """Fill in the settings that depend on the text, and print notes on them. new: the training is not resumed."""
     training, optim, output, schedule = settings.training, settings.optim, settings.output, settings.schedule
     assert training is not None and optim is not None and output is not None, "each conf/model/*.yaml chooses them"
-    tokens = corpus.tokens("train")
+    tokens, vocabulary = corpus.tokens("train"), corpus.vocabulary
+    if vocabulary.sentences and vocabulary.eos is None:  # nothing in a context would say where a sentence begins
+        if model.across_sentences:
+            raise UserError("data.sentence_end=false: contexts stay within sentences; set model.across_sentences=false")
+        model.across_sentences = False
     model.fill_in(settings.data.vocabulary.unit, tokens)
+    if model.full_windows:
+        text = corpus.split("train").as_stream(bool(model.across_sentences), model.context_reset_prob)
+        whole = len(text.full_windows(model.context_size))
+        about = "all tokens of valid are scored, those at the start of a sentence after <s>, which no example had"
+        session.note(f"full windows: {whole:,} of the {tokens:,} tokens of train are examples; {about}")
+        tokens = whole
     optim.fill_in(output)
-    if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(corpus.vocabulary) - 1)):
+    if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(vocabulary) - 1)):
         session.note(fewer)
     report_splits(corpus, session.say, session.note, session.warn)
     usual, length = (ROWS, training.bptt) if model.recurrent else (BATCH_SIZE, 1)

@@ -124,7 +124,7 @@ def _estimate(
     counted_corpus = units.corpus
     smoother = settings.smoother.build(model.order, counted_corpus.vocabulary)
     counting_start = time.perf_counter()
-    counts = _count(settings, counted_corpus, model.order, smoother, storage)
+    counts = _count(settings, counted_corpus, model.order, model.full_windows, smoother, storage)
     counting_end = time.perf_counter()
     tuning: dict[str, Any] = {}
     if tuning_split is not None:
@@ -170,6 +170,7 @@ def _estimate(
         normalized=language_model.normalized,
         counting_seconds=counting_end - counting_start,
         estimation_seconds=training_end - counting_end,
+        discounts=smoother.values_by_name() if smoother.bounds else None,
         **tuning,
     )
 
@@ -183,12 +184,18 @@ def _cutoffs(given: list[int] | None, order: int) -> list[int] | None:
     return given + given[-1:] * (order - len(given))
 
 
-def _count(settings: CountTrainingConfig, corpus: Corpus, order: int, smoother: Smoother, storage: Storage) -> Counts:
+def _count(
+    settings: CountTrainingConfig, corpus: Corpus, order: int, full_windows: bool, smoother: Smoother, storage: Storage
+) -> Counts:
     """Count the n-grams of train, also by source if the smoother needs it."""
     from lmtool.ngram.counting.counts import count_sources
 
     assert settings.counts is not None and settings.smoother is not None, "_estimate has checked both"
     counts = settings.counts.count(corpus, order, storage)
+    if full_windows:
+        if smoother.by_source:
+            raise UserError(f"smoother={settings.smoother.kind}: counts sources with <s>; leave model.full_windows out")
+        return counts.full_windows()
     if not smoother.by_source:
         return counts
     if corpus.train_counted_externally:
@@ -216,7 +223,7 @@ def _tune(
     weights = dict(zip(counts.by_source().names, smoother.weights.tolist(), strict=True))
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
-    return {"tuned_parameters": found, "source_weights": weights, "discounts": smoother.values.tolist()}
+    return {"tuned_parameters": found, "source_weights": weights}
 
 
 def _prune(

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmtool.config.rules import MISSING, setting
-from lmtool.config.verbs import VECTORS, VerbConfig
+from lmtool.config.verbs import BITS_OF_DTYPE, VECTORS, VerbConfig
 from lmtool.errors import UserError
 from lmtool.results.base import Written
 from lmtool.session import Session
-
-BITS_OF_DTYPE = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 
 
 @dataclass(slots=True)
@@ -19,7 +17,7 @@ class Settings(VerbConfig):
     run: str | None = MISSING
     to: str = MISSING
     what: str = setting(words=("auto", *VECTORS))  # auto: by the suffix of the file
-    dtype: str = setting(words=tuple(BITS_OF_DTYPE))
+    dtype: str | None = setting(words=tuple(BITS_OF_DTYPE))
     license: str | None = setting(needs=("to=card",))
     language: str | None = setting(needs=("to=card",))
 
@@ -63,8 +61,10 @@ def run(settings: Settings, session: Session) -> ExportResult:
     format_name = _formats.format_of(settings.to)
     if settings.what != "auto" and format_name not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={settings.what}: {format_name} takes the whole model; remove what=, or set to=FILE.txt")
-    if settings.dtype != "float32" and format_name != "safetensors":
-        raise UserError(f"dtype={settings.dtype} requires to=FILE.safetensors; {format_name} has a fixed format")
+    if settings.dtype is not None and format_name not in ("safetensors", _formats.PAGE):
+        raise UserError(
+            f"dtype={settings.dtype} requires to=FILE.safetensors or to=FILE.html; {format_name} has a fixed format"
+        )
     if format_name in _formats.OF_MODELS + _formats.OF_COUNTS:
         about, sizes = _formats.write_count_based(Run.open(folder), settings.store_dir, to, format_name, session)
     else:
@@ -72,7 +72,11 @@ def run(settings: Settings, session: Session) -> ExportResult:
 
         loaded = load(folder, "cpu")
         if format_name == "safetensors":
-            about, sizes = _formats.write_weights(loaded, folder, to, BITS_OF_DTYPE[settings.dtype])
+            about, sizes = _formats.write_weights(loaded, folder, to, BITS_OF_DTYPE[settings.dtype or "float32"])
+        elif format_name == _formats.PAGE:
+            from lmtool.commands._play import write_page
+
+            about, sizes = write_page(loaded, Run.open(folder), to, settings.dtype, session)
         else:
             which = "embeddings" if settings.what == "auto" else settings.what
             binary = format_name == "word2vec binary"

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from lmtool.config.data import Oov
 from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import ModelUserConfig
-from lmtool.errors import UserError
+from lmtool.errors import UserError, prefix_user_errors
 from lmtool.plots import can_plot
 from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.terminal import Cell, text_table
 
 if TYPE_CHECKING:
-    from lmtool.system.arrays import IntArray
-    from lmtool.text_model import TextModel
     from lmtool.trees.analysis import DrawnNode
 
 WordPath = tuple[str, list[tuple[int, int, float]]]  # a word and its decisions: node, bit, probability
@@ -92,6 +90,7 @@ def run(settings: Settings, session: Session) -> PredictResult:
     >>> [row["word"] for row in lmtool.predict("the", run, top=2).rows]
     ['cat', 'dog']
     """
+    from lmtool.data.text_form import visible
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named
@@ -115,7 +114,10 @@ def run(settings: Settings, session: Session) -> PredictResult:
         codes = []
         if settings.paths:
             context = model.context(model.ids(text, oov), sentence_start=start)
-            codes = _paths(model, context, [word for word, _ in predicted])
+            words = model.model.top(context[None], len(predicted))[0][0].tolist()
+            with prefix_user_errors("paths=true"):
+                named = zip(predicted, model.decisions(context, words), strict=True)
+            codes = [(visible(word), code) for (word, _), of_word in named for code in of_word]
         found = Context(
             text, [PredictedWord(k, word, p, math.log10(p)) for k, (word, p) in enumerate(predicted, 1)], codes
         )
@@ -129,21 +131,6 @@ def run(settings: Settings, session: Session) -> PredictResult:
         session.note("these scores do not sum to one")
     session.save_result(result)
     return result
-
-
-def _paths(model: TextModel, context: IntArray, words: list[str]) -> list[WordPath]:
-    """Return each code of the most probable words: the word and its decisions, each a node, a bit and p."""
-    from lmtool.data.text_form import visible
-    from lmtool.neural.model import NeuralModel
-    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
-
-    network = model.model
-    if not isinstance(network, NeuralModel) or not isinstance(network.output, HierarchicalSoftmax):
-        raise UserError(f"paths=true: {model.name} has no tree; choose a run with a hierarchical softmax")
-    hidden = network.output.reference().new_tensor(network.hidden(context[None])[0])
-    ids = network.top(context[None], len(words))[0][0].tolist()
-    codes = [(word, network.output.decisions(hidden, index)) for word, index in zip(words, ids, strict=True)]
-    return [(visible(word), code) for word, of_word in codes for code in of_word]
 
 
 def _paths_text(paths: list[WordPath]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmtool.config.rules import require, setting
-from lmtool.config.verbs import ResamplingConfig
+from lmtool.config.verbs import METRICS, ResamplingConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.results.base import Written
@@ -33,6 +33,7 @@ class Settings(ResamplingConfig):
     map: str = setting(words=("pca", "tsne", "none"))
     words: Any = setting(prose=True)
     levels: int = setting(min=1, max=8)
+    metric: str | None = setting(words=(*METRICS, "train_perplexity"))
 
     def __post_init__(self) -> None:
         ResamplingConfig.__post_init__(self)
@@ -102,6 +103,7 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     """Return the sections that are not empty, in the order of the page."""
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
+    from lmtool.report.page import Picture
     from lmtool.report.reading import Kind, read_entry
     from lmtool.sweeps.result_table import SPLIT, read_rows, varied_settings
 
@@ -124,7 +126,10 @@ def _sections(settings: Settings, folders: list[ReportFolder]) -> list[Section]:
     parts = [sections.summary(entries)] if entries else []
     parts.append(sections.intervals(entries))
     parts += [sections.comparison(source) for source in kinds[Kind.compare]]
-    parts += [sections.sweep_section(source, sweeps[source.folder]) for source in kinds[Kind.sweep]]
+    drawn = [sections.sweep_section(source, sweeps[source.folder], settings.metric) for source in kinds[Kind.sweep]]
+    if settings.metric is not None and not any(isinstance(part, Picture) for each in drawn for part in each.parts):
+        raise UserError(f"metric={settings.metric}: no sweep with two jobs that have it: name another, or leave it out")
+    parts += drawn
     parts.append(sections.curves(entries))
     parts.append(sections.weights(entries))
     tops = maps.tree_tops(neural, settings.levels) if neural else []  # which imports torch

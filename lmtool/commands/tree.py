@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,12 @@ from lmtool.config.rules import MISSING, setting
 from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
-from lmtool.results import base
 from lmtool.session import Session
 from lmtool.system.terminal import nearest
 
 if TYPE_CHECKING:
     from lmtool.data.text_form import TextForm
-    from lmtool.trees.analysis import DrawnNode, PathRow, TreeAnalysis
+    from lmtool.plots.word_trees import WordTree
     from lmtool.trees.tree import Tree
 
 
@@ -33,53 +32,15 @@ class Settings(VerbConfig):
     to: str | None = MISSING
 
 
-@dataclass(repr=False)
-class TreeResult(base.Result):
-    """The result of `tree`: a tree over a vocabulary.
-
-    analysis: its depths, in decisions.
-    words: the displayed words.
-    top: its top levels.
-    drawing: the top levels as text.
-    seconds: time to build it, 0 for the tree of a run.
-    """
-
-    kind: str
-    tree: Tree = field(metadata=base.UNSAVED)
-    analysis: TreeAnalysis = field(metadata=base.MERGED)
-    words: list[PathRow] = field(metadata=base.UNSAVED)
-    top: DrawnNode
-    drawing: str = field(metadata=base.UNSAVED)
-    seconds: float
-
-    @property
-    def metric(self) -> float:
-        """The mean depth weighted by frequency, in decisions."""
-        return self.analysis.weighted_mean_depth
-
-    def as_table(self) -> base.Table:
-        return base.table_of(self.words)
-
-    def heading(self) -> str:
-        a = self.analysis
-        sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
-        depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
-        return (
-            f"tree={self.kind}: {sizes}{f'; built in {self.seconds:.1f} s' if self.seconds else ''}\n"
-            f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
-            f"{a.entropy:.3f} bits)"
-        )
-
-
-def run(settings: Settings, session: Session) -> TreeResult:
+def run(settings: Settings, session: Session) -> WordTree:
     """Build the configured tree, or read the tree of a run, and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
     from lmtool.data.text_form import TextForm
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
+    from lmtool.plots.word_trees import WordTree
     from lmtool.runs.load import tree_words
-    from lmtool.trees.analysis import analyze, path_rows, top_of, tree_text
     from lmtool.trees.codes import write_tree
 
     out, kind, seconds = session.out, settings.tree.kind, 0.0
@@ -95,17 +56,13 @@ def run(settings: Settings, session: Session) -> TreeResult:
             tree = settings.tree.build(tree_words(corpus))
             seconds = time.perf_counter() - start
     words, counts = form.vocabulary.words[:-1], form.vocabulary.counts[:-1]
-    labels = form.labels(words)
-    analysis = analyze(tree, counts)
-    top = top_of(tree, labels, counts, settings.levels)
-    words_shown = path_rows(tree, labels, counts, shown)
-    built = TreeResult(kind, tree, analysis, words_shown, top, tree_text(top), seconds)
+    built = WordTree(kind, tree, form.labels(words), counts, shown, settings.levels, seconds)
     if session.keeps_output and can_plot():
-        save_png(tree_figure(top), out / "tree.png")
+        save_png(tree_figure(built.top), out / "tree.png")
     if settings.to is not None:
         write_tree(Path(settings.to), tree, words)
     # All files are written before the first line is printed: `| head` may end the command there.
-    session.finish(built, f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
+    session.finish(built, f"{built.heading()}\n\n{built.table_text()}")
     if session.keeps_output and can_plot():
         session.say(f"\ndrawn in {out / 'tree.png'}")
     if settings.to is not None:

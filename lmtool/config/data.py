@@ -90,7 +90,7 @@ def require_lowercase(value: object, key: str) -> None:
 
 @dataclass(slots=True)
 class VocabularyConfig(Settings):
-    """The vocabulary of a model; all other words become `<unk>`.
+    """The vocabulary of a model; all other words become `<unk>`, or are refused if the vocabulary is closed.
 
     For subwords, which can encode any text: a tokenizer file, or the number of pieces to learn.
     """
@@ -102,9 +102,12 @@ class VocabularyConfig(Settings):
     min_count: int = setting(min=1)
     lowercase: Any = setting(check=require_lowercase, said=LOWERCASE)
     unit: Unit = MISSING
+    closed: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         Settings.__post_init__(self)
+        if self.closed and self.unit.is_subword:
+            raise UserError("data.vocabulary.closed=true: pieces can encode any word; set data.vocabulary.unit=word")
         if self.unit.is_subword and self.file is None:
             self.size = PIECES if self.size is None else self.size
             if self.size < BYTES:
@@ -142,7 +145,8 @@ class DataConfig(GroupConfig):
 
     takes_word_list: whether data.vocabulary.file may list the words. normalize: the normal form of the text. spaces:
     the characters that separate words. segmenter: an option of segmenter= as its name or a mapping with `kind`, which
-    also makes spaces those of Unicode; None or none for none. on_error: whether a record that cannot be used, e.g. for
+    also makes spaces those of Unicode; None or none for none. sentence_end: whether the end of a sentence is predicted,
+    as `</s>`. on_error: whether a record that cannot be used, e.g. for
     `<s>` in it, is an error, or left out.
     """
 
@@ -152,6 +156,7 @@ class DataConfig(GroupConfig):
     name: str = MISSING
     sentences: bool = MISSING
     vocabulary: VocabularyConfig = MISSING
+    sentence_end: bool = field(default=True, kw_only=True)
     normalize: Normalize = setting(Normalize.nfc, kw_only=True)
     spaces: Spaces = field(default=Spaces.ascii, kw_only=True)
     segmenter: Any = setting(None, kw_only=True, said="an option of segmenter=, or null")
@@ -167,6 +172,9 @@ class DataConfig(GroupConfig):
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
         self.segmenter = None if self.segmenter == "none" else self.segmenter
+        if self.takes_blank_lines() and not (self.sentences and self.sentence_end):
+            why = "sentence_end=false gives it no token" if self.sentences else "sentences=false has no sentences"
+            raise UserError(f"data.blank_lines=sentence: data.{why}; leave one out")
 
     def complete(self, build_option: Callable[[str, Any, str], Any]) -> None:
         """Replace a segmenter's name by its settings. Raises UserError if it does not fit the other settings.
@@ -183,6 +191,13 @@ class DataConfig(GroupConfig):
             raise UserError(
                 f"data.segmenter={self.segmenter.kind}: it finds words, not used with {other}; leave one out"
             )
+
+    def require_usual_tokens(self, why: str) -> None:
+        """Raise UserError, saying why, unless tokens are words of an open vocabulary and `</s>` after each sentence."""
+        unusual = {"sentences=false": not self.sentences, "sentence_end=false": not self.sentence_end}
+        unusual["vocabulary.closed=true"] = self.vocabulary.closed
+        if found := next((setting for setting, holds in unusual.items() if holds), None):
+            raise UserError(f"data.{found}: {why}")
 
     def drops_tags(self) -> bool:
         """Return whether the tokens of the text are word/tag and the tag is dropped."""

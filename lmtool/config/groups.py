@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ModelConfig(GroupConfig):
-    """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
+    """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig).
+
+    full_windows: whether only positions whose whole context is in their sentence are examples to learn from.
+    """
 
     key_prefix: ClassVar[str] = "model."
+
+    full_windows: bool = setting(False, kw_only=True)
 
 
 @dataclass(slots=True)

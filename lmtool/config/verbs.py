@@ -21,6 +21,7 @@ WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divi
 UNION = "union"
 CANDIDATES = "candidates"  # over which members are renormalized before they are mixed, with over=
 SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words
+BITS_OF_DTYPE = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 

@@ -26,8 +26,9 @@ def select(
     """Return the vocabulary, the final id of each provisional id `[T]`, and which provisional ids are OOV `[T]`.
 
     types, counts `[T]`: by provisional id; counts are of train. word_list: the words of a list, in its order; None
-    chooses the most frequent words within the limits.
+    chooses the most frequent words within the limits. sentences: whether `</s>` is a word.
     """
+    closed = limits is not None and limits.closed
     if word_list is None:
         assert limits is not None
         chosen = np.flatnonzero(counts >= limits.min_count)
@@ -45,18 +46,19 @@ def select(
     oov[chosen] = False
     oov[: len(RESERVED)] = False
     unk_count = counts[UNK_ID] + counts[oov].sum()
-    words = [*words, UNK, *([EOS] if sentences else [])]
-    word_counts = np.concatenate([word_counts, [unk_count], [counts[EOS_ID]] if sentences else []])
+    marks = ([UNK] if unk_count or not closed else []) + ([EOS] if sentences else [])
+    words = [*words, *marks]
+    word_counts = np.concatenate([word_counts, [unk_count if mark == UNK else counts[EOS_ID] for mark in marks]])
     order = np.argsort(-word_counts, kind="stable")
     ordered = [words[k] for k in order]
     final = {word: k for k, word in enumerate(ordered)}
-    remap = np.full(len(types), final[UNK], dtype=np.int32)
+    bos = len(ordered)
+    remap = np.full(len(types), final.get(UNK, bos), dtype=np.int32)
     remap[chosen] = [final[types[k]] for k in chosen]
-    if sentences:
-        remap[EOS_ID] = final[EOS]
-    remap[BOS_ID] = len(ordered)
-    all_counts = np.append(word_counts[order], 0).astype(np.int64)
-    vocabulary = Vocabulary((*ordered, BOS), all_counts, final.get(EOS), final[UNK])
+    remap[EOS_ID], remap[BOS_ID] = final.get(EOS, bos), bos  # see Vocabulary.cut_sentences
+    all_counts = np.append(word_counts[order], 0 if sentences else counts[EOS_ID]).astype(np.int64)
+    vocabulary = Vocabulary((*ordered, BOS), all_counts, final.get(EOS), bos if closed else final[UNK])
+    vocabulary.require_no_oov([types[k] for k in np.flatnonzero(oov)])
     return vocabulary, remap, oov
 
 

@@ -12,18 +12,20 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
-from lmtool.config.rules import require, require_path
+from lmtool.config.rules import require, require_path, require_whole
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
 from lmtool.data.store import STORE_REMEDY, Store, StoredText
 from lmtool.data.subwords import Subwords
+from lmtool.data.text_form import TextForm, visible
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
+from lmtool.results.base import TableResult
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_files import attributes
 from lmtool.system.schemas import COUNT, SPLIT, VOCABULARY, parse_json
-from lmtool.system.terminal import html_table
+from lmtool.system.terminal import Cell, html_table
 
 Sentence = str | Sequence[str]
 
@@ -61,6 +63,7 @@ class Corpus(Store):
         *,
         name: str = "texts",
         sentences: bool = True,
+        sentence_end: bool = True,
         unit: str = "word",
         lowercase: bool | str = False,
         normalize: str = "nfc",
@@ -68,6 +71,7 @@ class Corpus(Store):
         min_count: int = 1,
         size: int | None = None,
         words: Iterable[str] | None = None,
+        closed: bool = False,
         on_error: str = "stop",
         store_dir: str | Path = "stores",
     ) -> Corpus:
@@ -79,6 +83,7 @@ class Corpus(Store):
         sentences, or of words if `sentences` is False.
         name: name of the data set and, with a hash, of the store's file.
         sentences: False for one stream without `</s>`, whose contexts cross the strings.
+        sentence_end: False for sentences whose end, `</s>`, is not predicted.
         unit: "word", "char" or "grapheme" for a model of characters, "bpe" or "unigram" for one of pieces of words.
         lowercase: whether all text becomes lower case, or the language whose rules apply: "tr", "az" or "lt".
         normalize: the normal form of the text: "nfc", "nfd", "nfkc", "ccnet" or "none".
@@ -86,6 +91,7 @@ class Corpus(Store):
         min_count: words with fewer occurrences in train become `<unk>`, or no pieces are learned from them.
         size: maximum number of words (the most frequent; None for no limit), or number of pieces (None for 8000).
         words: the whole vocabulary, instead of words from train.
+        closed: whether words out of the vocabulary are refused and have no probability, instead of that of `<unk>`.
         on_error: "skip" leaves out, with a note, items that are not sentences or contain `<s>` or `</s>`.
 
         Text of more than about 32 MB is written to a temporary file first.
@@ -95,6 +101,7 @@ class Corpus(Store):
         from lmtool.data.sources.texts import write_texts
 
         kinds: dict[str, tuple[object, type]] = {"name": (name, str), "sentences": (sentences, bool)}
+        kinds |= {"sentence_end": (sentence_end, bool), "closed": (closed, bool)}
         kinds |= {"min_count": (min_count, int)} | ({} if size is None else {"size": (size, int)})
         for key, (given, kind) in kinds.items():
             require(isinstance(given, kind), key, repr(given), f"of type {kind.__name__}")
@@ -103,9 +110,12 @@ class Corpus(Store):
         for key, (value, members) in choices.items():
             require(value in list(members.__members__), key, repr(value), f"one of {', '.join(members.__members__)}")
         require_lowercase(lowercase, "lowercase")
-        rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
+        rules = VocabularyConfig(
+            file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit), closed=closed
+        )
         form, white = Normalize(normalize), Spaces(spaces)
         data = TextsData("texts", name, sentences, rules, normalize=form, spaces=white, on_error=on_error, digest=None)
+        data.sentence_end = sentence_end
         return cls(write_texts({"train": train, "valid": valid, "test": test}, data, words, Path(store_dir)))
 
     def __reduce__(self) -> tuple[Any, ...]:  # the store is opened again
@@ -186,9 +196,12 @@ class Corpus(Store):
         """Return a split that is read piece by piece from the open store.
 
         across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
+        Raises UserError for sentences without `</s>`.
         """
         self._require(name)
         vocabulary = self.vocabulary
+        if vocabulary.sentences and vocabulary.eos is None:
+            raise UserError(f"{self.path} has sentences without </s>: read it whole, by training.memory=null")
         share = reset_share if across_sentences else 1.0
         return StoredTokens(self.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
@@ -222,6 +235,30 @@ class Corpus(Store):
         said = attributes(self.group("splits/train"), {"sources?": str}).get("sources", "{}")
         ends: dict[str, int] = parse_json(said, {str: COUNT}, "sources")
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
+
+    def examples(
+        self, count: int = 5, *, context_size: int = 3, split: str = "train", seed: int | None = None
+    ) -> TableResult:
+        """Return training examples as a table: the words before, left-padded with `<s>`, and the target w(t).
+
+        count: number of examples: the first of the split or, with a seed, random ones in the order of the text.
+        context_size: number of words before. Raises UserError if the split is missing.
+
+        >>> lmtool.Corpus.from_texts(train=["the cat sat"]).examples(2, context_size=2).as_table()[1]
+        [['<s>', '<s>', 'the'], ['<s>', 'the', 'cat']]
+        """
+        require_whole("count", count)
+        require_whole("context_size", context_size)
+        require_whole("seed", seed, 0, null=True)
+        text = self.split(split)
+        index = np.arange(min(count, text.tokens))
+        if seed is not None:
+            index = np.sort(np.random.default_rng(seed).choice(text.tokens, len(index), replace=False))
+        form = TextForm(self.vocabulary, subwords=self.subwords)
+        words, rows = self.vocabulary.words, np.column_stack(text.windows(index, context_size)).tolist()
+        table: list[list[Cell]] = [[visible(label) for label in form.labels(words[i] for i in row)] for row in rows]
+        header = [*(f"w(t-{k})" for k in range(context_size, 0, -1)), "w(t)"]
+        return TableResult(header=header, table=table, about=f"{self.name}: examples of {split}")
 
     def cloze(self, name: str) -> Cloze | None:
         """Return the cloze questions of a split, or None if it has none."""

@@ -32,7 +32,7 @@ from lmtool.data.store import Store, UnusableStore
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_rules import TextRules, notes_on_words
 from lmtool.data.text_size import text_size
-from lmtool.data.tokenizer import BOS_ID, RESERVED
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED
 from lmtool.errors import RecordError, UserError
 from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import atomic_hdf5
@@ -111,6 +111,8 @@ def settings_json(data: DataConfig) -> str:
     for setting in fields(data):  # without defaults, so that new settings change no names
         if setting.name != "kind" and setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
+    if not plain["vocabulary"]["closed"]:
+        del plain["vocabulary"]["closed"]
     return json.dumps(plain, sort_keys=True)
 
 
@@ -140,17 +142,18 @@ def _write(
         oov = np.array([k >= len(RESERVED) and word not in vocabulary.ids for k, word in enumerate(types)])
     else:
         counts = stores.count_ids(provisional.ids["train"], len(types))
+        has_end = data.sentences and data.sentence_end
         if counts.sum() == 0:
             raise UserError(f"{data.name}: the train split has no words; give it more text")
         if rules.unit.is_subword:
             subwords = choose.choose_pieces(source, types, counts, rules)
-            vocabulary, remap = choose.vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
+            vocabulary, remap = choose.vocabulary_of_pieces(subwords, types, counts, rules, sentences=has_end)
             oov = np.zeros(len(types), dtype=bool)
         else:
             word_list = types if source.drawn is not None else choose.listed_words(source, data)
-            vocabulary, remap, oov = choose.select(types, counts, rules, word_list=word_list, sentences=data.sentences)
+            vocabulary, remap, oov = choose.select(types, counts, rules, word_list=word_list, sentences=has_end)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    tokens = sum(stores.count_tokens(ids, remap) for ids in provisional.ids.values())
+    tokens = sum(stores.count_tokens(ids, remap, vocabulary) for ids in provisional.ids.values())
     letters = sum(map(len, types))
     # Offsets and OOV positions take 8 bytes each, for a small share of the tokens, which is still unknown.
     size = (np.min_scalar_type(len(vocabulary)).itemsize + 1) * tokens + 4 * letters + 8 * len(vocabulary) + (4 << 20)
@@ -163,10 +166,11 @@ def _write(
         for name, ids in provisional.ids.items():
             characters, count = text_size(ids, types, chars=rules.unit.is_character)
             characters -= provisional.inserted_spaces.get(name, 0)
+            count -= int(np.count_nonzero(ids == EOS_ID)) if vocabulary.eos is None else 0
             rows.append(stores.write_split(file, name, ids, remap, oov, vocabulary, characters, count))
-            words += count - int(rows[-1]["sentences"] or 0)
+            words += count - (0 if vocabulary.eos is None else int(rows[-1]["sentences"] or 0))
         ends = provisional.sources.items()
-        sources = {name: stores.count_tokens(provisional.ids["train"][:end], remap) for name, end in ends}
+        sources = {name: stores.count_tokens(provisional.ids["train"][:end], remap, vocabulary) for name, end in ends}
         if sources:
             file["splits/train"].attrs["sources"] = json.dumps(sources)
         if subwords is None:

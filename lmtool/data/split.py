@@ -137,6 +137,17 @@ class Split:
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
+    def full_windows(self, size: int) -> IntArray:
+        """Return the positions of the tokens with at least `size` tokens before them in their sentence, int64.
+
+        Raises UserError if there are none, or for more than MAX_POSITION.
+        """
+        found = np.flatnonzero(self.in_memory.position >= size) if size <= MAX_POSITION else np.empty(0, np.int64)
+        if not len(found):
+            few = f"no sentence of train has {size + 1:,} tokens" if size <= MAX_POSITION else f"at most {MAX_POSITION}"
+            raise UserError(f"model.full_windows=true with model.context_size={size}: {few}; lower it")
+        return found
+
     def windows(self, index: IntArray, size: int | None) -> tuple[IntArray, IntArray]:
         """Return contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of tokens at index `[B]`.
 
@@ -146,6 +157,20 @@ class Split:
             return self.in_memory(index, size)
         position = index - self.offsets[np.searchsorted(self.offsets, index, side="right") - 1]
         return self.in_memory.at(index, position, int(position.max(initial=0)) + 1 if size is None else size)
+
+    def occurrences(self, ngram: IntArray) -> tuple[int, Array]:
+        """Return how often an n-gram of words, int64 `[n]`, occurs in one sentence, and the words that follow it there.
+
+        Its first word may be `<s>`; the n-gram of no words occurs before each token.
+        """
+        words = ngram[1:] if (at_start := len(ngram) > 0 and int(ngram[0]) == self.bos) else ngram
+        begins = self.offsets[:-1][np.diff(self.offsets) >= len(words)] if at_start else np.arange(self.tokens)
+        if len(words) and not at_start:
+            begins = np.flatnonzero(self.ids[: max(self.tokens - len(words) + 1, 0)] == words[0])
+        for k, word in enumerate(words):
+            begins = begins[self.ids[begins + k] == word]
+        ends, limits = begins + len(words), self.offsets[np.searchsorted(self.offsets, begins, side="right")]
+        return int((ends <= limits).sum()), self.ids[ends[ends < limits]]
 
     def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
         """Return contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""

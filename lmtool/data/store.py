@@ -15,6 +15,7 @@ from lmtool.data.remote import as_path, exists, is_address, local_copy
 from lmtool.data.sources.base import ExternalCounts, Source
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_rules import TextRules
+from lmtool.data.tokenizer import EOS_ID
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, translate_path_errors
 from lmtool.system import schemas
@@ -48,7 +49,7 @@ class Store:
     """A store that is open for reading.
 
     name: data.name.
-    sentences: whether the text consists of sentences, which end in `</s>`, instead of one stream.
+    sentences: whether the text consists of sentences instead of one stream.
     fingerprint: equal if settings and text are equal.
     splits: names of the splits.
     provenance: description of the text and settings of the store.
@@ -138,11 +139,14 @@ def count_ids(ids: npt.NDArray[np.int32], types: int) -> IntArray:
     return counts
 
 
-def count_tokens(ids: npt.NDArray[np.int32], remap: Remap) -> int:
-    """Return the number of tokens that provisional ids `[N]` become: N, or the number of their pieces."""
+def count_tokens(ids: npt.NDArray[np.int32], remap: Remap, vocabulary: Vocabulary) -> int:
+    """Return the number of tokens that provisional ids `[N]` become: N, or the number of their pieces, without the ends
+    of sentences if these are not predicted.
+    """
+    marks = int(np.count_nonzero(ids == EOS_ID)) if vocabulary.eos is None else 0
     if not isinstance(remap, PieceTable):
-        return len(ids)
-    return int(np.dot(count_ids(ids, len(remap.starts) - 1), remap.lengths))
+        return len(ids) - marks
+    return int(np.dot(count_ids(ids, len(remap.starts) - 1), remap.lengths)) - marks
 
 
 def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary, subwords: Subwords | None = None) -> None:
@@ -184,7 +188,7 @@ def write_split(
     provisional: int32 `[N]`. remap, oov: for each provisional id, the id in the vocabulary (or the ids of its pieces),
     and whether it is OOV. characters, words: as returned by text_size.
     """
-    total = count_tokens(provisional, remap)
+    total = count_tokens(provisional, remap, vocabulary)
     if total == 0:
         raise UserError(f"the {name} split has no words; give it some text")
     group = file.create_group(f"splits/{name}")
@@ -195,17 +199,19 @@ def write_split(
     seen = np.zeros(len(vocabulary), dtype=bool)
     first = 0
     for piece in pieces_of(provisional, WORDS_PER_CHUNK if isinstance(remap, PieceTable) else IDS_PER_CHUNK):
-        final = remap.of(piece) if isinstance(remap, PieceTable) else remap[piece]
+        marked = remap.of(piece) if isinstance(remap, PieceTable) else remap[piece]
+        unknown = np.flatnonzero(marked == vocabulary.unk if isinstance(remap, PieceTable) else oov[piece])
+        vocabulary.require_no_oov([f"a word of {name}"] * len(unknown))
+        final, starts, unknown = vocabulary.cut_sentences(marked, unknown)
         ids[first : first + len(final)] = final
         seen[final] = True
-        if vocabulary.eos is not None:
-            _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
-        unknown = final == vocabulary.unk if isinstance(remap, PieceTable) else oov[piece]
-        _append(oovs, np.flatnonzero(unknown) + first)
+        if vocabulary.sentences:
+            _append(offsets, starts[1:] + first)
+        _append(oovs, unknown + first)
         first += len(final)
     if offsets[-1] != total:  # a stream, or a last sentence without its end
         _append(offsets, np.array([total]))
-    return _row(name, total, len(offsets) - 1 if vocabulary.eos is not None else None, seen, len(oovs))
+    return _row(name, total, len(offsets) - 1 if vocabulary.sentences else None, seen, len(oovs))
 
 
 def _append(dataset: h5py.Dataset, values: IntArray) -> None:

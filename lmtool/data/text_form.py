@@ -19,6 +19,7 @@ from lmtool.data.text_rules import FORMS, UNCHANGED, TextRules, ccnet, count_cha
 from lmtool.data.text_size import text_size
 from lmtool.data.tokenizer import (
     BOS_ID,
+    EOS_ID,
     OOV,
     RESERVED,
     TAG,
@@ -61,7 +62,7 @@ class TextForm:
 
     def tokenizer(self, vocabulary: Vocabulary | None = None) -> Tokenizer:
         """Return a new tokenizer of files by these rules. vocabulary: determines the ids; None for provisional ids."""
-        sentences, blank = self.vocabulary.eos is not None, self.blank_lines
+        sentences, blank = self.vocabulary.sentences, self.blank_lines
         rules = {"sentences": sentences, "rules": self.rules, "tags": self.tags, "blank_lines": blank, "marks": OOV}
         return tokenizer_by(self.unit, vocabulary=vocabulary, **rules)
 
@@ -88,7 +89,7 @@ class TextForm:
 
     def words(self, text: str) -> list[str]:
         """Return the words (or characters) of a text, at most one sentence; `<s>` and `</s>` are MARKS, thus OOV."""
-        if self.vocabulary.eos is not None:
+        if self.vocabulary.sentences:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
                 several = "the run's data has one sentence per line, and this is several"
@@ -145,7 +146,7 @@ class TextForm:
         every = list(chain.from_iterable(tokens))
         unknown = [k for k, token in enumerate(every) if token not in self.vocabulary.ids]
         cut = [split_words("".join(sentence)) if self.chars else sentence for sentence in words]
-        one_stream = one_text and not eos
+        one_stream = one_text and not self.vocabulary.sentences
         text = Split(
             self.vocabulary.encode(every),
             np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
@@ -231,12 +232,13 @@ class TextEncoder:
             content, tokenizer = block.content.decode("utf-8", "replace").encode(), self._form.tokenizer()
             words, ends = tokenizer.texts(block.rewrite(content), "text")
             ids, documents = _in_pieces(words, ends, tokenizer.types(), subwords, vocabulary)
-        unknown = ids == OOV
+        ids, offsets, documents = vocabulary.cut_sentences(ids, documents)
+        unknown = np.flatnonzero(ids == OOV)
+        vocabulary.require_no_oov(["a word of the text"] * len(unknown))
         ids[unknown] = vocabulary.unk
         starts = np.unique(documents)
-        offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
-        split = Split(ids, offsets, np.flatnonzero(unknown), 0, vocabulary.bos, documents=starts)
-        return EncodedTexts(split, documents)
+        offsets = offsets if vocabulary.sentences else starts
+        return EncodedTexts(Split(ids, offsets, unknown, 0, vocabulary.bos, documents=starts), documents)
 
 
 def _in_pieces(
@@ -247,7 +249,7 @@ def _in_pieces(
     """
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])
-    ids[UNK_ID] = OOV
+    ids[UNK_ID], ids[EOS_ID] = OOV, vocabulary.bos if vocabulary.eos is None else vocabulary.eos
     return ids[table.of(words)], np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
@@ -283,29 +285,25 @@ def split_of_text(
     else:
         known = [vocabulary.ids.get(word, OOV) for word in types]
         known[BOS_ID] = OOV
+        known[EOS_ID] = vocabulary.bos if vocabulary.eos is None else vocabulary.eos
         ids = np.array(known)[provisional]
         oov_words = [types[k] for k in provisional[ids == OOV].tolist()]
     if marks := int((provisional == BOS_ID).sum()):
         note_once(f"{name}: {marks:,} words <s> or </s> count as OOV: lmtool adds sentence boundaries itself")
+    vocabulary.require_no_oov(oov_words)
+    ids, offsets, ends = vocabulary.cut_sentences(ids, ends)
     oov = np.flatnonzero(ids == OOV)
     ids[oov] = vocabulary.unk
     characters, words = text_size(provisional, types, chars=form.chars)
     split = Split(
         ids,
-        np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
+        np.unique(ends) if documents and not vocabulary.sentences else offsets,
         oov,
         characters - tokenizer.inserted_spaces,
         vocabulary.bos,
-        independent_sentences=vocabulary.eos is not None and not across_sentences,
+        independent_sentences=vocabulary.sentences and not across_sentences,
         documents=np.unique(ends) if documents else None,
-        words=words,
+        words=words if vocabulary.eos is not None else words - int((provisional == EOS_ID).sum()),
         oov_words=oov_words,
     )
     return split, tokenizer.empty_lines
-
-
-def sentence_offsets(ids: Array, vocabulary: Vocabulary) -> IntArray:
-    """Return int64 `[S + 1]`, where sentences begin among ids `[N]`, and N; `[0, N]` without sentences."""
-    if vocabulary.eos is None:
-        return np.array([0, len(ids)])
-    return np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)

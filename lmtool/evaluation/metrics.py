@@ -33,9 +33,9 @@ READ_ALONE = "each line was read alone; across_sentences=true reads the lines as
 DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it with dynamic models"
 
 
-def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
-    """Raise UserError if a model cannot continue from one sentence to the next. eos: the id of `</s>`, if any."""
-    if eos is not None and not model.across_sentences:
+def require_across(model: LanguageModel, vocabulary: Vocabulary, name: str) -> None:
+    """Raise UserError if a model cannot continue from one sentence to the next."""
+    if vocabulary.sentences and not model.across_sentences:
         raise UserError(
             f"across_sentences=true: {name} reads single sentences; leave it out, or take a network that was trained "
             "with model.across_sentences=true"

@@ -74,7 +74,7 @@ def score_words(
     model, form, name = scoring
     vocabulary, spaced = form.vocabulary, form.chars or form.subwords is not None
     if across:
-        require_across(model, vocabulary.eos, name)
+        require_across(model, vocabulary, name)
     tokens = _tokens(form, rows, rule, keep_punctuation)
     if not any(tokens):
         raise UserError("no word has a token: set keep_punctuation=true, or another rule by words=")

@@ -95,7 +95,7 @@ class TextsScorer:
         able = [each for each in models if each.model.across_sentences]
         if across:
             first = (able or models)[0]
-            require_across(first.model, first.form.vocabulary.eos, first.name)
+            require_across(first.model, first.form.vocabulary, first.name)
         self._models, self._across, self.one_text = models, across, one_text
         self.unknown: list[str] = []
         self.across_sentences = across if able else None
@@ -144,17 +144,17 @@ class TextsScorer:
             ids = np.concatenate([before, split.ids])
             size = len(ids) if model.context_size is None else model.context_size
             self._before[k] = ids[max(0, len(ids) - size) :]
-            ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)
+            ends = split.offsets[0 if form.vocabulary.sentences else -1 :] + len(before)
             split = replace(split, ids=ids, offsets=np.unique(np.append(0, ends)), documents=None)
         if model.context_size is None:
             return sums(model.score_tokens(split, len(before), split.tokens, progress=progress), texts.documents)
         return sums(model.score_text(split, progress=progress)[len(before) :], texts.documents)
 
 
-def _text_units(form: TextForm) -> tuple[Unit, bool, bool, bool, str | None]:
+def _text_units(form: TextForm) -> tuple[Unit, bool, bool, bool, bool, str | None]:
     """Return the settings that decide where tokens begin and end."""
-    tokenizer = None if form.subwords is None else form.subwords.json
-    return form.unit, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokenizer
+    tokenizer, vocabulary = None if form.subwords is None else form.subwords.json, form.vocabulary
+    return form.unit, form.tags, vocabulary.sentences, vocabulary.eos is not None, form.blank_lines, tokenizer
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:

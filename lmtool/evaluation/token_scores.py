@@ -75,7 +75,7 @@ class Tokens:
 
     def encode(self, words: list[str]) -> IntArray:
         """Return the ids of words, `[N]`; the id of `<unk>` for a word outside the vocabulary."""
-        unk = self.ids_of_words[UNK]
+        unk = self.ids_of_words.get(UNK, len(self.words) - 1)  # a closed vocabulary has none
         return np.array([self.ids_of_words.get(word, unk) for word in words], dtype=np.int64)
 
     def place(self, token: int) -> str:

@@ -22,7 +22,7 @@ from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import log_softmax
 from lmtool.language_model import LanguageModel
-from lmtool.system.arrays import FloatArray, IntArray, as_array
+from lmtool.system.arrays import Array, FloatArray, IntArray, as_array
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
 
@@ -227,6 +227,15 @@ class LinearMixture(MixedModel):
         contexts = self._checked_contexts("log_prob", contexts)
         log_probs = [member.log_prob(own, targets) for member, own in self._reading(contexts)]
         return mix(np.stack(log_probs), self._weights_after(contexts))
+
+    def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
+        """Return p of each member k and its weight: p is the sum of `weight k` times `p k`."""
+        weights = self._weights_after(contexts)
+        columns: dict[str, Array] = {}
+        for k, (weight, (member, own)) in enumerate(zip(weights, self._reading(contexts), strict=True), 1):
+            columns[f"weight {k}"] = np.broadcast_to(weight, len(contexts))
+            columns[f"p {k}"] = np.exp(member.log_prob(own, targets))
+        return columns
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)

@@ -25,15 +25,18 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     ends = [EOS] if EOS in counts else []
     words = [word for word in counts if word not in (BOS, EOS)] + ends + [BOS]
     numbers = np.array([counts[word] for word in words], dtype=np.int64)
-    return Vocabulary(tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK))
+    return Vocabulary(
+        tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK if UNK in counts else BOS)
+    )
 
 
 def common_vocabulary(vocabularies: Mapping[str, Vocabulary], union: bool) -> Vocabulary:
     """Return the vocabulary of several models, by name: the first model's, or the union of the words of all."""
     (first, expected), *others = vocabularies.items()
     for name, vocabulary in others:
-        if (vocabulary.eos is None) != (expected.eos is None):
-            raise UserError(f"{first} and {name}: only one of them has {EOS}: mix models of sentences, or of streams")
+        if (vocabulary.eos is None, vocabulary.sentences) != (expected.eos is None, expected.sentences):
+            why = f"only one of them has {EOS}, or sentences: mix models of sentences, or of streams"
+            raise UserError(f"{first} and {name}: {why}")
         if not union and vocabulary.ids.keys() != expected.ids.keys():
             word = min(vocabulary.ids.keys() ^ expected.ids.keys())
             raise UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lmtool.plots.style import (
     INK,
@@ -13,9 +13,9 @@ from lmtool.plots.style import (
     MARKERS,
     MUTED,
     SERIES,
-    SETTINGS_RATIO,
     VALUE_RATIO,
     WIDTH,
+    are_geometric,
     name_at_right,
     new_figure,
     number_axis,
@@ -129,70 +129,154 @@ def loss_against_rate(
 
 SEED = "seed"  # jobs that differ only in this setting are repetitions
 MAX_DOTS = 40  # maximum rows of a dot plot of a sweep; the best jobs are shown
-Job = tuple[dict[str, str], float]  # varying settings, metric
+MAX_MARKED = 30  # maximum points of a line with a marker each
+MAX_TICKS = 10  # maximum number of settings that are the ticks of their log axis
+Job = tuple[dict[str, Any], float]  # varying settings, metric
+Points = dict[float, list[float]]  # by x the values, several if jobs differ only in the seed
 
 
-def line_settings(jobs: Sequence[Job]) -> tuple[str, list[str]] | None:
-    """Return the setting whose numbers are the x-axis of a sweep's chart, and the settings that have a line for each
-    value. Return None, for a dot plot, if no setting has numbers or there would be too many lines.
+class Chart(NamedTuple):
+    """How jobs of a sweep are drawn. lines: metric against x, with a line for each value of the settings `by`. grid: a
+    column for each value of x, a row for each value of the one setting in `by`. dots: a row for each job.
+    """
+
+    kind: Literal["lines", "grid", "dots"]
+    jobs: Sequence[Job]
+    x: str = ""
+    by: Sequence[str] = ()
+
+
+def charts_of(jobs: Sequence[Job]) -> list[Chart]:
+    """Return the charts of jobs, which have the same settings.
+
+    x is the setting with most values that are all numbers; without one: dots. Lines, if there are few. Two settings
+    with three numbers or more each, or with too many lines: a grid, if half of its cells have jobs. If more settings
+    vary: a grid of the two with most numbers, of the jobs with the best one's other settings, and dots.
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
     numeric = [key for key in varied if all(math.isfinite(decimal(str(value))) for value in values[key])]
+    numeric.sort(key=lambda key: -len(values[key]))
+    dots = Chart("dots", jobs)
     if not numeric:
-        return None
-    x = max(numeric, key=lambda key: len(values[key]))
-    by = [key for key in varied if key != x]
+        return [dots]
+    x, by = numeric[0], [key for key in varied if key != numeric[0]]
     lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
-    return (x, by) if lines <= len(SERIES) and (len(values[x]) > 2 or not by) else None
+    square = len(numeric) > 1 and len(values[numeric[1]]) > 2
+    if len(by) == 1 and (square or lines > len(SERIES)):
+        filled = len({(settings[x], settings[by[0]]) for settings, _ in jobs})
+        return [Chart("grid", jobs, x, by) if 2 * filled >= len(values[x]) * len(values[by[0]]) else dots]
+    if lines <= len(SERIES) and (len(values[x]) > 2 or not by):
+        return [Chart("lines", jobs, x, by)]
+    best = min(jobs, key=lambda job: job[1])[0]
+    same = [job for job in jobs if all(job[0][key] == best[key] for key in by if key != numeric[1])] if square else []
+    return [*[chart for chart in (charts_of(same) if same else []) if chart.kind == "grid"], dots]
 
 
-def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings."""
-    axes = line_settings(jobs)
-    if axes is not None:
-        return _lines(jobs, *axes, metric)
-    ranked = sorted(jobs, key=lambda job: job[1])[:MAX_DOTS]
+def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = ()) -> Figure:
+    """Draw a chart of a sweep. metric: its label. train: jobs with their perplexities on train, for lines."""
+    if chart.kind == "lines":
+        title = f"a line for each {', '.join(chart.by)}" if chart.by else ""
+        return lines_figure(_by_settings(chart, chart.jobs), metric, chart.x, title, _by_settings(chart, train))
+    if chart.kind == "grid":
+        return _grid(chart, metric)
+    ranked = sorted(chart.jobs, key=lambda job: job[1])[:MAX_DOTS]
     return dots_figure(
         [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked], metric
     )
 
 
-def settings_text(settings: dict[str, str]) -> str:
+def settings_text(settings: dict[str, Any]) -> str:
     """Return settings in one line: `model.order=3, smoother=mle`."""
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _lines(jobs: Sequence[Job], x: str, by: Sequence[str], metric: str) -> Figure:
-    groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
+def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:
+    """Return the metrics of jobs by the values of `chart.by`, then by the number x."""
+    groups: dict[str, Points] = {}
     for settings, value in jobs:
-        group = groups.setdefault(tuple(settings[key] for key in by), {})
-        group.setdefault(float(settings[x]), []).append(value)
-    xs = sorted({at for group in groups.values() for at in group})
-    top = top_of([value for _, value in jobs])
-    shown = [min(value, top) for _, value in jobs]
-    with new_figure(WIDTH, 3.6, [metric, x, *by, *(name for names in groups for name in names)]) as figure:
+        group = groups.setdefault(", ".join(str(settings[key]) for key in chart.by), {})
+        group.setdefault(float(settings[chart.x]), []).append(value)
+    return groups
+
+
+def _means(points: Points) -> dict[float, float]:
+    return {at: sum(points[at]) / len(points[at]) for at in sorted(points)}
+
+
+def lines_figure(
+    named: dict[str, Points], metric: str, x: str, title: str = "", train: dict[str, Points] | None = None
+) -> Figure:
+    """Draw lines through means by their names, the lowest in color with their lowest value, the others in gray; values
+    on train are dashed. metric, x: labels of the axes.
+    """
+    means = {name: _means(points) for name, points in named.items()}
+    ranked = sorted(means, key=lambda name: min(means[name].values()))
+    dashed = {
+        name: _means(points) for name, points in (train or {}).items() if points and name in ranked[: len(SERIES)]
+    }
+    xs = sorted({at for points in means.values() for at in points})
+    every = [value for line in (*named.values(), *(train or {}).values()) for each in line.values() for value in each]
+    top = top_of(every)
+    with new_figure(WIDTH, 3.6, [metric, x, title, *named]) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "y", shown, log_ratio=VALUE_RATIO)
-        if not number_axis(axes, "x", xs, log_ratio=SETTINGS_RATIO) and all(at == int(at) for at in xs):
+        number_axis(axes, "y", [min(value, top) for value in every], log_ratio=VALUE_RATIO)
+        log = number_axis(axes, "x", xs, log_ratio=1 if are_geometric(xs) else math.inf)
+        if len(xs) == 2 or (log and len(xs) <= MAX_TICKS):
+            axes.set_xticks(xs)
+        elif not log and all(at == int(at) for at in xs):
             axes.locator_params(axis="x", integer=True)
+        for name in ranked[len(SERIES) :]:
+            axes.plot(*zip(*means[name].items(), strict=True), color=MUTED, linewidth=0.8, alpha=0.6)
         lines = []
-        for (names, group), color, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
-            means = [(at, sum(group[at]) / len(group[at])) for at in sorted(group)]
-            lines += axes.plot(*zip(*means, strict=True), color=color, marker=marker, label=", ".join(names))
-            for at, mean in means:
+        for name, color, marker in zip(ranked, SERIES, MARKERS, strict=False):
+            line, low = means[name], perplexity_text(min(means[name].values()))
+            look: dict[str, Any] = {"color": color, "marker": marker if len(line) <= MAX_MARKED else None}
+            lines += axes.plot(*zip(*line.items(), strict=True), **look, label=f"{name}  {low}")
+            for at, mean in line.items():
                 if mean > top:  # the line leaves the picture
                     text = f"\N{UPWARDS ARROW} {perplexity_text(mean)}"
                     axes.annotate(text, (at, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
-            for at, metrics in group.items():
-                if len(metrics) > 1:  # the same job with several seeds
-                    axes.plot([at] * len(metrics), metrics, linestyle="none", marker=marker, color=color, alpha=0.45)
+                if len(named[name][at]) > 1:  # the same job with several seeds
+                    axes.plot([at] * len(named[name][at]), named[name][at], **look, linestyle="none", alpha=0.45)
+            if name in dashed:
+                axes.plot(*zip(*dashed[name].items(), strict=True), color=color, linestyle="--", linewidth=1.2)
         axes.set(xlabel=x, ylabel=metric)
-        if by:
-            set_title(figure, f"a line for each {', '.join(by)}")
+        if title or dashed:
+            set_title(figure, "; ".join(filter(None, [title, "dashed: on train" * bool(dashed)])))
+        if len(ranked) > 1:
             name_at_right(figure, lines)
-        lowest, at = min((sum(each) / len(each), at) for group in groups.values() for at, each in group.items())
-        axes.annotate(
-            perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK
-        )
+        lowest, at = min((mean, at) for at, mean in means[ranked[0]].items())
+        below: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top", "color": INK}
+        axes.annotate(perplexity_text(lowest), (at, min(named[ranked[0]][at])), (0, -5), **below)
+    return figure
+
+
+def _grid(chart: Chart, metric: str) -> Figure:
+    """Draw cells with the means over seeds, the lower the more colored, on a log scale; the lowest is framed."""
+    named = {name: _means(points) for name, points in _by_settings(chart, chart.jobs).items()}
+    rows = sorted(named, key=lambda name: 0.0 if math.isnan(number := decimal(name)) else number)
+    xs = sorted({at for points in named.values() for at in points})
+    every = [mean for points in named.values() for mean in points.values()]
+    low, top = min(every), top_of(every)
+    scale = math.log if low > 0 else float
+    span = scale(top) - scale(low) or 1.0
+    size = max(WIDTH, 1.3 + 0.52 * len(xs)), 1 + 0.3 * len(rows)
+    with new_figure(*size, [metric, chart.x, *chart.by, *rows]) as figure:
+        axes = figure.add_subplot()
+        for row, name in enumerate(rows):
+            for at, mean in named[name].items():
+                column, best = xs.index(at), mean == low
+                alpha = 0.04 + 0.46 * (scale(top) - scale(min(mean, top))) / span
+                axes.barh(row, 1, 1, column - 0.5, color=SERIES[0], alpha=alpha)
+                axes.text(column, row, perplexity_text(mean), ha="center", va="center", weight="bold" if best else None)
+                if best:
+                    axes.barh(row, 1, 1, column - 0.5, fill=False, edgecolor=INK, linewidth=1.4, clip_on=False)
+        _name_rows(axes, rows)
+        axes.set_xticks(range(len(xs)), [f"{at:.4g}" for at in xs])
+        axes.set(xlim=(-0.5, len(xs) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x)
+        axes.tick_params(axis="x", length=0)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        set_title(figure, f"{metric}: a row for each {chart.by[0]}")
     return figure

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
+from lmtool.plots.charts import MAX_MARKED
 from lmtool.plots.style import (
-    MARKERS,
     MUTED,
     SERIES,
     VALUE_RATIO,
     WIDTH,
-    name_at_right,
     new_figure,
     number_axis,
     perplexity_text,
     set_title,
-    top_of,
 )
 from lmtool.system.files import read_json_lines
 from lmtool.system.schemas import METRICS_LINE
@@ -29,15 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
-MAX_MARKED = 30  # maximum number of evaluations with a marker each
+LOSS_RATIO = 10.0  # minimum ratio of the losses of steps for a log axis
 TRAINING_REMEDY = "repeat the training in another folder"
 Numbers = list[float]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A training as recorded in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training)
-    and valid, accuracies as shares, and learning rate. The list of a quantity that was not measured is empty.
+    """A training as recorded in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training),
+    on valid and of its cloze questions, accuracies as shares, and learning rate. The list of a quantity that was not
+    measured is empty. steps, losses: logged steps with their losses in nats.
     """
 
     epochs: Numbers
@@ -46,6 +45,9 @@ class History:
     train_accuracy: Numbers
     valid_accuracy: Numbers
     rates: Numbers
+    cloze: Numbers = field(default_factory=list)
+    steps: Numbers = field(default_factory=list)
+    losses: Numbers = field(default_factory=list)
 
     @property
     def best(self) -> int:
@@ -57,14 +59,16 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train."""
     if not metrics.exists():
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
-    lines = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
+    every = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
+    lines = [line for line in every if "valid_perplexity" in line]
     if not lines:
         raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {TRAINING_REMEDY}")
 
-    def all_of(key: str) -> Numbers:
+    def all_of(key: str, lines: list[dict[str, Any]] = lines) -> Numbers:
         values = [line.get(key) for line in lines]
         return [] if None in values else [float(value) for value in values if value is not None]
 
+    logged = [line for line in every if "valid_perplexity" not in line]
     losses = all_of("train_loss") if loss_is_log_prob else []
     return History(
         all_of("epoch"),
@@ -73,57 +77,43 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
         all_of("train_accuracy"),
         all_of("valid_accuracy"),
         all_of("lr"),
+        all_of("cloze_perplexity"),
+        all_of("step", logged),
+        all_of("loss", logged),
     )
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
-    """Draw one training: perplexity on the left, accuracy and learning rate, if measured, on the right."""
-    beside = bool(history.valid_accuracy) + bool(history.rates)
-    with new_figure(WIDTH, 3.4, [title or ""]) as figure:
-        grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
-        axes = figure.add_subplot(grid[:, 0])
+    """Draw one training: perplexity on the left; cloze perplexity, accuracy and learning rate, if measured, on the
+    right; below them the losses of steps, if they were logged.
+    """
+    percent = [[100 * value for value in each] for each in (history.train_accuracy, history.valid_accuracy)]
+    panels = [("cloze perplexity", [("", history.cloze, VALID)])]
+    panels += [("accuracy (%)", [("train", percent[0], TRAIN), ("valid", percent[1], VALID)])]
+    panels += [("learning rate", [("", history.rates, MUTED)])]
+    panels = [(label, lines) for label, lines in panels if lines[-1][1]]
+    layout: Any = [["perplexity", label] for label, _ in panels] or [["perplexity"]]
+    layout += [["loss"] * len(layout[0])] * bool(history.losses)
+    with new_figure(WIDTH, 3.4 + 1.2 * max(0, len(layout) - 2), [title or ""]) as figure:
+        placed = figure.subplot_mosaic(layout, width_ratios=[5, 3][: len(layout[0])])
+        axes, best = placed["perplexity"], history.best
         _epochs(axes, history.epochs)
         number_axis(axes, "y", [*history.valid, *history.train], log_ratio=VALUE_RATIO)
         _lines(axes, history, ("train", history.train, TRAIN), ("valid", history.valid, VALID))
-        best = history.best
         axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
         axes.set_ylabel("perplexity")
         set_title(figure, title or f"lowest on valid: {perplexity_text(history.valid[best])}")
-        if history.valid_accuracy:
-            axes = figure.add_subplot(grid[0, 1])
-            _epochs(axes, history.epochs, named=not history.rates)
-            shown = [("train", history.train_accuracy, TRAIN), ("valid", history.valid_accuracy, VALID)]
-            percent = [(name, [100 * value for value in values], color) for name, values, color in shown]
-            number_axis(axes, "y", [value for _, values, _ in percent for value in values])
-            _lines(axes, history, *percent)
-            axes.set_ylabel("accuracy (%)")
-        if history.rates:
-            axes = figure.add_subplot(grid[-1, 1])
-            _epochs(axes, history.epochs)
-            number_axis(axes, "y", [0, *history.rates])
-            axes.plot(history.epochs, history.rates, color=MUTED, marker=_marker(history, "o"))
-            axes.set_ylabel("learning rate")
-    return figure
-
-
-def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
-    """Draw valid perplexities of several trainings over epochs: the best in color, with names; the others in gray."""
-    ranked = sorted(named, key=lambda each: min(each[1].valid))
-    values = [value for _, history in named for value in history.valid]
-    top = top_of(values)
-    with new_figure(WIDTH, 3.8, [name for name, _ in named]) as figure:
-        axes = figure.add_subplot()
-        _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
-        number_axis(axes, "y", [value for value in values if value <= top], log_ratio=VALUE_RATIO)
-        for _, history in ranked[len(SERIES) :]:
-            axes.plot(history.epochs, history.valid, color=MUTED, linewidth=0.8, alpha=0.6)
-        lines = []
-        for (name, history), color, marker in zip(ranked, SERIES, MARKERS, strict=False):
-            label = f"{name}  {perplexity_text(min(history.valid))}"
-            look: dict[str, Any] = {"color": color, "marker": _marker(history, marker), "label": label}
-            lines += axes.plot(history.epochs, history.valid, **look)
-        axes.set_ylabel("perplexity on valid")
-        name_at_right(figure, lines)
+        for label, lines in panels:
+            _epochs(placed[label], history.epochs, named=label == panels[-1][0])
+            low = [0.0] * (label == "learning rate")
+            number_axis(placed[label], "y", [*low, *(value for _, values, _ in lines for value in values)])
+            _lines(placed[label], history, *lines)
+            placed[label].set_ylabel(label)
+        if history.losses:
+            number_axis(placed["loss"], "x", history.steps)
+            number_axis(placed["loss"], "y", history.losses, log_ratio=LOSS_RATIO)
+            placed["loss"].plot(history.steps, history.losses, color=TRAIN, linewidth=0.8)
+            placed["loss"].set(xlabel="steps", ylabel="training loss (nats)")
     return figure
 
 
@@ -143,4 +133,5 @@ def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> Non
     for name, values, color in lines:
         if values:
             axes.plot(history.epochs, values, color=color, marker=_marker(history, "o"), label=name)
-    axes.legend(frameon=False, handlelength=1, labelcolor="linecolor")
+    if any(name for name, values, _ in lines if values):
+        axes.legend(frameon=False, handlelength=1, labelcolor="linecolor")

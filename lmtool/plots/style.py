@@ -7,6 +7,7 @@ same picture on a light and on a dark background.
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import math
 import re
@@ -51,7 +52,6 @@ DPI = 150  # of PNG; characters are slightly narrower or wider at other resoluti
 DEFAULT = "DejaVu Sans"  # font that comes with matplotlib
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
-SETTINGS_RATIO = 30.0  # minimum ratio of the largest setting to the smallest for a log axis
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # maximum value of an axis; beyond it margins and ticks overflow
 OUTLIER = 100.0  # multiple of the median; larger values are drawn at the top of the picture
@@ -236,6 +236,20 @@ def top_of(values: Sequence[float]) -> float:
     """Return the upper end of an axis: the largest value that is at most OUTLIER times the median."""
     limit = OUTLIER * float(np.median(values))
     return max((value for value in values if value <= limit), default=max(values))
+
+
+def are_geometric(values: Iterable[float]) -> bool:
+    """Return whether settings are above 0 and far more evenly spaced on a log axis than on a linear one.
+
+    >>> are_geometric([1, 2, 4, 8]), are_geometric([0.1, 1, 10, 100]), are_geometric([2, 3, 4, 5])
+    (True, True, False)
+    """
+    ordered = sorted(set(values))
+    if len(ordered) < 3 or ordered[0] <= 0:
+        return False
+    steps = [b - a for a, b in itertools.pairwise(ordered)]
+    factors = [math.log(b) - math.log(a) for a, b in itertools.pairwise(ordered)]
+    return 1.9 * max(factors) * min(steps) <= max(steps) * min(factors)
 
 
 def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: float = math.inf) -> bool:

@@ -11,25 +11,37 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.plots.charts import (
+    MAX_DOTS,
     SEED,
+    Chart,
     Dot,
     Job,
+    Points,
+    charts_of,
     dots_figure,
-    line_settings,
+    lines_figure,
     loss_against_rate,
     settings_figure,
     settings_text,
     weight_bars,
 )
-from lmtool.plots.curves import History, read_history, training_curves, valid_curves
-from lmtool.plots.style import perplexity_text, top_of
+from lmtool.plots.curves import History, read_history, training_curves
+from lmtool.plots.style import perplexity_text
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
-from lmtool.results.base import CONTEXTS, result_from_json, table_of
+from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS_FILE, fitted_note, start_of
-from lmtool.sweeps.result_table import NORMALIZED, SPLIT, Row, common_metric, jobs_table, varied_settings
+from lmtool.sweeps.result_table import (
+    NORMALIZED,
+    SPLIT,
+    Row,
+    common_metric,
+    jobs_table,
+    perplexities_of,
+    varied_settings,
+)
 from lmtool.system import schemas
 from lmtool.system.files import read_json
 from lmtool.system.terminal import Cell
@@ -38,7 +50,7 @@ from lmtool.trees.analysis import DrawnNode
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
-METRIC_NAMES = {"valid_perplexity": "perplexity on valid", "cloze_perplexity": "cloze perplexity"}
+PERPLEXITY, TRAIN_METRIC = "perplexity", "train_perplexity"  # of a split; and of train, beside others
 
 
 def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
@@ -153,40 +165,60 @@ def comparison(source: ReportFolder) -> Section:
     return section
 
 
-def sweep_section(source: ReportFolder, rows: Sequence[Row]) -> Section:
-    """Return the section of a sweep: its table, and for each split a chart of comparable metrics by setting."""
-    section, metric = Section(f"Sweep: {source.name}"), common_metric(rows)
+def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None = None) -> Section:
+    """Return the section of a sweep: for each metric and split the charts of comparable jobs, and the table.
+
+    metric: the one of METRICS that is drawn; None: all.
+    """
+    section, common = Section(f"Sweep: {source.name}"), common_metric(rows)
     keys = [key for key in varied_settings(rows) if key != SPLIT]
-    finite = [
-        row
-        for row in rows
-        if row.metric_name in (metric, None) and row.metric_value is not None and row.metric_value < math.inf
-    ]
-    drawn = [row for row in finite if row.normalized] or finite
-    groups: dict[str, list[Job]] = {}
-    for row in drawn:
-        groups.setdefault(row.split, []).append(
-            ({key: row.settings.get(key, "") for key in keys}, row.metric_value or 0.0)
-        )
-    for split, jobs in groups.items():
-        if len(jobs) > 1 and keys:
-            name = METRIC_NAMES.get(metric, metric) + (f" on {split}" if split else "")
-            best = min(jobs, key=lambda job: job[1])
-            caption = f"{name[0].upper()}{name[1:]} of {len(jobs)} jobs. "
-            caption += f"The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
-            if SEED in keys and line_settings(jobs) is not None:
-                caption += " Lines go through the means over seeds."
-            section.parts.append(Picture(f"sweep-{source.name}", settings_figure(jobs, name), caption))
-    if len(rows) > len(drawn) and section.parts:
-        missing = len(rows) - len(drawn)
+    first = CLOZE_METRIC if common == CLOZE_METRIC else PERPLEXITY
+    jobs: dict[tuple[str, str], list[Job]] = {}  # by metric and label
+    for row in [row for row in rows if row.normalized] or rows:
+        settings = {key: row.settings.get(key, "") for key in keys}
+        for name, value in (perplexities_of(row) or {common: row.metric_value or math.inf}).items():
+            if value < math.inf:
+                kind = {"cloze": CLOZE_METRIC, "train": TRAIN_METRIC}.get(name, PERPLEXITY)
+                label = name if name == common else f"perplexity on {name}"
+                label = f"cloze perplexity{f' on {row.split}' if row.split else ''}" if name == "cloze" else label
+                jobs.setdefault((kind, label), []).append((settings, value))
+    for (kind, label), drawn in sorted(jobs.items(), key=lambda item: item[0][0] != first):
+        charts = charts_of(drawn) if len(drawn) > 1 and keys and metric in (None, kind) else []
+        if kind == TRAIN_METRIC != metric and len(jobs) > 1 and [chart for chart in charts if chart.kind == "lines"]:
+            continue  # it is beside the perplexity
+        train = jobs.get((TRAIN_METRIC, "perplexity on train"), []) if kind == PERPLEXITY else []
+        file = f"sweep-{source.name}" if kind == first else f"sweep-{source.name}-{kind}"
+        for chart in charts:
+            section.parts.append(Picture(file, settings_figure(chart, label, train), _caption(chart, label)))
+    missing = len(rows) - sum(len(drawn) for (kind, _), drawn in jobs.items() if kind == (metric or first))
+    if missing and section.parts:
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
     section.parts.append(sweep_table(rows) if rows else none)
     return section
 
 
+def _points(epochs: Sequence[float], values: Sequence[float]) -> Points:
+    return {epoch: [value] for epoch, value in zip(epochs, values, strict=False)}
+
+
+def _caption(chart: Chart, label: str) -> str:
+    """Return what a chart of a sweep shows, and which job is the best."""
+    jobs = chart.jobs
+    best = min(jobs, key=lambda job: job[1])
+    text = f"{label[0].upper()}{label[1:]} of {len(jobs)} jobs."
+    text += f" The lowest is {perplexity_text(best[1])} with {settings_text(best[0])}."
+    if SEED in best[0] and chart.kind != "dots":
+        text += " Lines go through the means over seeds." if chart.kind == "lines" else " Cells are means over seeds."
+    if chart.kind == "grid":
+        text += " The lowest is framed; an empty cell has no job with a finite, comparable metric."
+    if chart.kind == "dots" and len(jobs) > MAX_DOTS:
+        text += f" The lowest {MAX_DOTS} are drawn."
+    return text
+
+
 def curves(entries: Sequence[Entry]) -> Section:
-    """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
+    """Return perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
@@ -195,17 +227,17 @@ def curves(entries: Sequence[Entry]) -> Section:
             text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
             groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():
-        if len(group) > 1:
-            best, lowest = min(((e.name, min(h.valid)) for e, h in group), key=lambda pair: pair[1])
-            figure = valid_curves([(entry.name, history) for entry, history in group])
-            caption = f"Perplexity on valid of {len(group)} runs, data={data}. The number beside a name is its lowest; "
+        for label, metric in (("perplexity on valid", "valid"), ("cloze perplexity", "cloze")):
+            runs = [(entry.name, history) for entry, history in group if getattr(history, metric)]
+            if len(runs) < 2:
+                continue
+            named = {name: _points(history.epochs, getattr(history, metric)) for name, history in runs}
+            train = {name: _points(history.epochs, history.train) for name, history in runs if metric == "valid"}
+            best, lowest = min(((name, min(getattr(h, metric))) for name, h in runs), key=lambda pair: pair[1])
+            caption = f"{label.capitalize()} of {len(runs)} runs, data={data}. The number beside a name is its lowest; "
             caption += f"the lowest of all, {lowest:.2f}, is of {best}."
-            highest = [max(history.valid) for _, history in group]
-            top = top_of([value for _, history in group for value in history.valid])
-            if above := [value for value in highest if value > top]:
-                caption += f" Runs that leave the picture at its top: {len(above)}, "
-                caption += f"at most {perplexity_text(max(above))}."
-            section.parts.append(Picture("curves", figure, caption))
+            file = "curves" if metric == "valid" else "curves-cloze-perplexity"
+            section.parts.append(Picture(file, lines_figure(named, label, "epochs", train=train), caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
             caption = f"{entry.name}: {entry.model}. "

@@ -191,10 +191,14 @@ class Result:
 
 @dataclass(repr=False, kw_only=True)
 class TableResult(Result):
-    """A result of rows. header: column names."""
+    """A result of rows. header: column names. about: its heading."""
 
     header: list[str] = field(metadata=UNSAVED)
     table: list[list[Cell]] = field(metadata=UNSAVED)
+    about: str = field(metadata=UNSAVED, default="")
+
+    def heading(self) -> str:
+        return self.about or super().heading()
 
     def as_table(self) -> Table:
         return self.header, self.table

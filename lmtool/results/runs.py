@@ -53,7 +53,8 @@ class TrainedRun(RunResult):
     options: the option chosen in each group.
     normalized: whether the distributions sum to one.
     tuned_parameters: for each order, `order` and by name the parameters that tuning found.
-    source_weights, discounts: of count merging.
+    discounts: for each order, `order` and by name all parameters of the smoother, given, estimated or tuned.
+    source_weights: of count merging.
     steps: number of optimizer steps.
     training_seconds: duration without evaluations.
     precision: bf16 or fp32, of the matrix products.
@@ -82,7 +83,7 @@ class TrainedRun(RunResult):
     estimation_seconds: float | None = None
     tuned_parameters: list[dict[str, float]] | None = None
     source_weights: dict[str, float] | None = None
-    discounts: list[list[float]] | None = None
+    discounts: list[dict[str, float]] | None = None
     steps: int | None = None
     training_seconds: float | None = None
     precision: str | None = None

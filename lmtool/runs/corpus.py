@@ -74,9 +74,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
     if "\\" in text:
         words = [_ESCAPE.sub(lambda match: _CHARACTERS[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
-    if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
+    if not words or words[-1] != BOS or not len(ids) == len(words) == len(counts):
         raise UserError(f"{path} is damaged (it is cut off, or was edited): {REMEDY}")
-    return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
+    return Vocabulary(tuple(words), counts, ids.get(EOS), ids.get(UNK, ids[BOS]))
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from lmtool.errors import UserError, translate_path_errors
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.fit import build_mixture
 from lmtool.mixtures.vocabularies import map_vocabulary
-from lmtool.runs.corpus import load_vocabulary
+from lmtool.runs.corpus import load_vocabulary, open_run_corpus
 from lmtool.runs.hub import local_run
 from lmtool.runs.run import ARPA_NAMES, REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel
@@ -58,7 +59,8 @@ def load(
         run = Run.open(Path(path))
         vocabulary = run_vocabulary(run)
         model = load_model(run, vocabulary, device)
-        return TextModel(model, text_form(run, vocabulary), str(run.folder))
+        open_corpus = partial(open_run_corpus, run, "stores", progress=False)
+        return TextModel(model, text_form(run, vocabulary), str(run.folder), open_corpus)
 
 
 def load_arpa(path: str) -> TextModel:
@@ -121,6 +123,8 @@ def run_vocabulary(run: Run) -> Vocabulary:
     path = run.folder / VOCABULARY
     run.require_whole(VOCABULARY)
     vocabulary = load_vocabulary(path)
+    if run.config.get("data") and run.settings("data").vocabulary.closed:
+        vocabulary = replace(vocabulary, unk=vocabulary.bos)
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{path} has words that differ from those of its run: {REMEDY}")
     return vocabulary

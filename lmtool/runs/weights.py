@@ -32,7 +32,7 @@ SCALE = ".row_scale"  # suffix of the names of row scales
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str], bits: int | None = None) -> None:
     """Write a model's parameters and buffers, and notes, completely or not at all. bits: as in `quantize`."""
-    tensors, tied = _arrays_of(model, bits)
+    tensors, tied = arrays_of(model, bits)
     with atomic_write(path) as temporary:
         write_tensors(tensors, temporary, notes | {TIED: json.dumps(tied)})
 
@@ -47,7 +47,7 @@ def export_weights(
     name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
     `quantize`.
     """
-    tensors, tied = _arrays_of(model, bits)
+    tensors, tied = arrays_of(model, bits)
     if tree is not None:
         tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
     description = {"lmtool": __version__, **about, "tied": tied}
@@ -91,7 +91,7 @@ def dequantize(tensors: dict[str, Array]) -> dict[str, Array]:
     return whole
 
 
-def _arrays_of(model: nn.Module, bits: int | None) -> tuple[dict[str, Array], dict[str, str]]:
+def arrays_of(model: nn.Module, bits: int | None) -> tuple[dict[str, Array], dict[str, str]]:
     """Return a model's parameters and buffers in `bits`, and the name under which each tied tensor is stored."""
     tensors: dict[str, Array] = {}
     tied: dict[str, str] = {}

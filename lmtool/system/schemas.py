@@ -53,9 +53,11 @@ RESULT |= {
     "cloze?": ({str: NUMBER}, NoneType),
     "members?": [{"run": str}],
     "options?": {str: str},
+    "weights?": [float],
+    "class_weights?": ([[float]], NoneType),
+    "source_weights?": ({str: float}, NoneType),
 }
-RESULT |= {"weights?": [float]} | each("class_weights? discounts?", ([[float]], NoneType))
-RESULT |= {"source_weights?": ({str: float}, NoneType), "tuned_parameters?": ([{"order": COUNT, str: float}], NoneType)}
+RESULT |= each("tuned_parameters? discounts?", ([{"order": COUNT, str: float}], NoneType))
 TRAINED = RESULT | each("parameters examples", COUNT) | {"options": {str: str}, "ngrams?": ([COUNT], NoneType)}
 TRAINED |= each("examples_per_second epochs seconds", float)
 COMPARED = each("perplexity difference from to p_bootstrap p_randomization", NUMBER) | {"fitted": [str]}

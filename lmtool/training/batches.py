@@ -39,13 +39,21 @@ class Batches:
         seed: int,
         *,
         consecutive: int = 1,
+        full: int = 0,
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """batch_size: None for default_batch_size. Raises UserError if the processes cannot share a batch evenly."""
-        batch_size = batch_size or default_batch_size(split.tokens)
+        """batch_size: None for default_batch_size. full: the minimum number of words before an example in its sentence.
+
+        Raises UserError if the processes cannot share a batch evenly, or no example is left.
+        """
+        if full and isinstance(split, StoredTokens):
+            raise UserError("model.full_windows=true: train is streamed from its store; set training.memory=null")
         self._split = split
-        self.size = min(batch_size, split.tokens)
+        self._places = split.full_windows(full) if full and isinstance(split, Split) else None  # if not all tokens
+        examples = split.tokens if self._places is None else len(self._places)
+        batch_size = batch_size or default_batch_size(examples)
+        self.size = min(batch_size, examples)
         self._context_size = context_size
         self._consecutive = consecutive
         self._device = device or torch.device("cpu")
@@ -62,7 +70,7 @@ class Batches:
             self.size = min(batch_size, min(split.group_sizes()))
             self.per_epoch = sum(examples // self.size for examples in split.group_sizes())
         else:
-            self.per_epoch = max(1, split.tokens // self.size)
+            self.per_epoch = max(1, examples // self.size)
         if self.size % part[1]:
             raise UserError(
                 f"training.batch_size={self.size}: {part[1]} processes share it, so it must be a multiple of {part[1]}"
@@ -95,8 +103,10 @@ class Batches:
         if isinstance(self._split, StoredTokens):
             yield from self._stream(self._split, skip)
             return
-        order = random_order(self._rng, self._split.tokens, self._consecutive)
+        places = self._places
+        order = random_order(self._rng, self._split.tokens if places is None else len(places), self._consecutive)
         order = order[skip * self.size : self.per_epoch * self.size]
+        order = order if places is None else places[order]
         windows: Any = self._split.windows
         if self._device.type != "cpu" and self._context_size <= MAX_POSITION:
             self._on_device = windows = self._on_device or DeviceWindows(self._split.in_memory, self._device)
@@ -189,15 +199,15 @@ def make_batches(
     part: tuple[int, int] = (0, 1),
 ) -> Batches:
     """Return the batches of a training in the form that its encoder reads. part: as in Batches."""
-    size = encoder.context_size
+    size, config = encoder.context_size, encoder.config
     if size is None:
         assert isinstance(split, Split), "it is kept in memory"
-        config = encoder.config
         rows = training.batch_size or default_batch_size(split.tokens, maximum=ROWS, length=training.bptt)
         text, share = split.as_stream(bool(config.across_sentences)), config.context_reset_prob
         return Streams(text, rows, training.bptt, seed, sentences=split, reset_share=share, device=device, part=part)
     consecutive = training.shuffle_block or encoder.consecutive
-    return Batches(split, training.batch_size, size, seed, consecutive=consecutive, device=device, part=part)
+    full = config.context_size if config.full_windows else 0
+    return Batches(split, training.batch_size, size, seed, consecutive=consecutive, full=full, device=device, part=part)
 
 
 class DeviceWindows:

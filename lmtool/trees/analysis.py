@@ -154,14 +154,17 @@ def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> D
         if child >= 0 and len(code) < levels:
             children = tuple(node(int(tree.children[child, bit]), code + str(bit)) for bit in (0, 1))
             return DrawnNode(child, code, share, "", children)
-        ids = np.unique(tree.leaf_words[below])
-        most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:WORDS_PER_LABEL]]
-        label = ", ".join(_isolate(_shorten(words[word])) for word in most_frequent)
-        if len(ids) > WORDS_PER_LABEL:
-            label += f", … ({len(ids):,} words)"
-        return DrawnNode(child, code, share, label, ())
+        return DrawnNode(child, code, share, words_below(tree, words, counts, child), ())
 
     return node(0 if tree.nodes else -1, "")
+
+
+def words_below(tree: Tree, words: Sequence[str], counts: IntArray, child: int) -> str:
+    """Return the most frequent words below a child (as in Tree.children) for a label, and the number of all."""
+    ids = np.unique(tree.leaf_words[_leaves_below(tree, child)])
+    most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:WORDS_PER_LABEL]]
+    label = ", ".join(_isolate(_shorten(words[word])) for word in most_frequent)
+    return label + (f", … ({len(ids):,} words)" if len(ids) > WORDS_PER_LABEL else "")
 
 
 def tree_text(top: DrawnNode) -> str:

@@ -22,7 +22,7 @@ WORDS = ("a", "b", "ä", "c/d")
 
 def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: Any) -> TextForm:
     listed = (*((EOS,) if sentences else ()), *words, UNK, BOS)
-    vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0 if sentences else None, len(listed) - 2)
+    vocabulary = Vocabulary(listed, np.array([1] * (len(listed) - 1) + [0]), 0 if sentences else None, len(listed) - 2)
     return TextForm(vocabulary, **rules)
 
 

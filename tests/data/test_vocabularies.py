@@ -281,11 +281,12 @@ def test_mixtures_of_scores_are_baked(lmtool: Run) -> None:
 
 
 def test_a_vocabulary_that_lacks_words_of_a_model() -> None:
-    own, larger = Vocabulary(("a", "<unk>"), np.ones(2), None, 1), Vocabulary(("<unk>", "b"), np.ones(2), None, 0)
+    own = Vocabulary(("a", "<unk>", "<s>"), np.array([1, 1, 0]), None, 1)
+    larger = Vocabulary(("<unk>", "b", "<s>"), np.array([1, 1, 0]), None, 0)
     with pytest.raises(ValueError, match="lacks words of a member"):
         OverVocabulary(Fixed([[0.5, 0.5]] * 2, 1), own, larger)
-    ids, log_share = shares_of_unk(own, Vocabulary(("b", "a", "<unk>"), np.ones(3), None, 2))
-    assert ids.tolist() == [1, 0, 1] and np.exp(log_share).tolist() == [0.5, 1, 0.5]
+    ids, log_share = shares_of_unk(own, Vocabulary(("b", "a", "<unk>", "<s>"), np.array([1, 1, 1, 0]), None, 2))
+    assert ids.tolist() == [1, 0, 1, 2] and np.exp(log_share).tolist() == [0.5, 1, 0.5, 1]
 
 
 def test_a_vocabulary_of_any_words(tmp_path: Path) -> None:

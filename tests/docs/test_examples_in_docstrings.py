@@ -10,7 +10,7 @@ import pytest
 
 import lmtool
 
-MODULES = ("lmtool", "lmtool.neural", "lmtool.trees", "lmtool.kenlm")
+MODULES = ("lmtool", "lmtool.neural", "lmtool.trees", "lmtool.kenlm", "lmtool.word_model", "lmtool.plots.word_trees")
 WITHOUT = {"lmtool.kenlm." + name for name in ("ARPALoadComplain", "Config", "LanguageModel", "LoadMethod")}  # KenLM's
 
 

@@ -46,12 +46,18 @@ def public() -> Iterator[tuple[str, Any]]:
     yield "lmtool.language_model.LanguageModel", LanguageModel
 
 
+def own_members(kind: type) -> dict[str, Any]:
+    """Return the members of a class that lmtool defines, inherited ones of TextModel included."""
+    kinds = kind.__mro__ if kind is lmtool.TextModel else [kind]
+    return {name: member for each in kinds for name, member in vars(each).items()}
+
+
 def functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
     """Every public function and method that is written here, and what the docstring of its class says."""
     for name, value in public():
         if inspect.isfunction(value):
             yield name, value, ""
-        for inner, member in vars(value).items() if inspect.isclass(value) else ():
+        for inner, member in own_members(value).items() if inspect.isclass(value) else ():
             plain = (
                 getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
             )

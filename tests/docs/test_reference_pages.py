@@ -122,7 +122,7 @@ def keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key
-            yield from keys(inner) if key not in ("options", "source_weights", "tuned_parameters") else ()
+            yield from keys(inner) if key not in ("options", "source_weights", "tuned_parameters", "discounts") else ()
     elif isinstance(value, list):
         for inner in value:
             yield from keys(inner)

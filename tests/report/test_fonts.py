@@ -15,8 +15,16 @@ import pytest
 
 from lmtool.data.text_form import visible
 from lmtool.plots import style
-from lmtool.plots.charts import Dot, dots_figure, loss_against_rate, settings_figure, weight_bars
-from lmtool.plots.curves import History, training_curves, valid_curves
+from lmtool.plots.charts import (
+    Dot,
+    charts_of,
+    dots_figure,
+    lines_figure,
+    loss_against_rate,
+    settings_figure,
+    weight_bars,
+)
+from lmtool.plots.curves import History, training_curves
 from lmtool.plots.style import as_png, as_svg, new_figure, shortened
 from lmtool.plots.word_pictures import map_figure, tree_figure
 from lmtool.trees.analysis import DrawnNode, top_of
@@ -222,6 +230,7 @@ def test_no_text_is_cut_at_an_edge(language: str, installed: list[str]) -> None:
     other = DrawnNode(-2, "1", 0.5, "a", ())
     history = History([1.0, 2.0], [3.0, 2.0], [30.0, 20.0], [0.1, 0.2], [0.1, 0.2], [0.1, 0.1])
     seeds = [({"model": name, "order": order}, 1.5) for name in (long, "b") for order in ("1", "2", "3")]
+    grid = [({"model": name, "order": order}, 1.5) for name in (long, *"bcdefg") for order in ("1", "2", "3")]
     many = [({"model": name, "kind": kind}, 1.5) for name in (long, *"bcdefg") for kind in ("u", "v")]
     pictures = {
         "tree": tree_figure(DrawnNode(0, "", 1.0, "", (leaf, other))),
@@ -231,8 +240,9 @@ def test_no_text_is_cut_at_an_edge(language: str, installed: list[str]) -> None:
         "classes": weight_bars([long, long, "b", "c"], [[0.4, 0.3, 0.2, 0.1]] * 2),
         "rates": loss_against_rate([0.1, 1.0], [2.0, 3.0], [2.0, 2.5], 0.5, f"data={long * 2}"),
         "curves": training_curves(history, f"data={long * 2}"),
-        "valid": valid_curves([(long, history), ("b", history)]),
-        "lines": settings_figure(seeds, "perplexity"),
-        "settings": settings_figure(many, "perplexity"),
+        "valid": lines_figure({long: {1.0: [2.0]}, "b": {1.0: [2.0], 2.0: [1.0]}}, "p", "epochs", long),
+        "lines": settings_figure(charts_of(seeds)[0], "perplexity"),
+        "grid": settings_figure(charts_of(grid)[0], "perplexity"),
+        "settings": settings_figure(charts_of(many)[0], "perplexity"),
     }
     assert {name: outside(figure) for name, figure in pictures.items()} == {name: [] for name in pictures}

@@ -14,8 +14,8 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.charts import Dot, dots_figure, line_settings, settings_figure
-from lmtool.plots.curves import History, read_history, training_curves, valid_curves
+from lmtool.plots.charts import Dot, charts_of, dots_figure, lines_figure, settings_figure
+from lmtool.plots.curves import History, read_history, training_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure, number_axis, perplexity_text, top_of
 from lmtool.plots.word_pictures import label_corners, map_figure
 from lmtool.report.maps import pca, tsne
@@ -103,7 +103,8 @@ def test_one_absurd_value_does_not_flatten_the_rest() -> None:
 def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
     histories = [("good", History([1.0, 2.0], [], [20.0, 10.0], [], [], []))]
     histories += [("absurd", History([1.0, 2.0], [], [1e17, 40.0], [], [], []))]
-    figure = valid_curves(histories)
+    named = {name: {epoch: [v] for epoch, v in zip(h.epochs, h.valid, strict=True)} for name, h in histories}
+    figure = lines_figure(named, "perplexity on valid", "epochs")
     (axes,) = figure.axes
     assert axes.get_yscale() == "log" and axes.get_ylim()[0] < 10 and 40 < axes.get_ylim()[1] < 100
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["good  10.0", "absurd  40.0"]
@@ -111,9 +112,8 @@ def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
     assert axes.get_xscale() == "log"
     (axes,) = dots_figure([Dot("a", 10.0, "10"), Dot("b", 29.0, "29")], "perplexity").axes
     assert axes.get_xscale() == "linear"
-    (axes,) = settings_figure(
-        [({"lr": lr}, value) for lr, value in zip("1234", [9, 8, 12, 1e9], strict=True)], "p"
-    ).axes
+    (chart,) = charts_of([({"lr": lr}, value) for lr, value in zip("1234", [9, 8, 12, 1e9], strict=True)])
+    (axes,) = settings_figure(chart, "p").axes
     assert axes.get_ylim()[1] < 13 and "\N{UPWARDS ARROW} 1e+09" in [text.get_text() for text in axes.texts]
 
 
@@ -169,22 +169,103 @@ def jobs(**values: list[str]) -> list[tuple[dict[str, str], float]]:
     return [(dict(zip(values, each, strict=True)), 1.0) for each in itertools.product(*values.values())]
 
 
+def drawn(**values: list[str]) -> list[tuple[str, str, list[str]]]:
+    return [(chart.kind, chart.x, list(chart.by)) for chart in charts_of(jobs(**values))]
+
+
 def test_the_settings_say_how_they_are_drawn() -> None:
-    orders, names = ["1", "2", "3"], ["mle", "laplace"]
-    assert line_settings(jobs(alpha=["1e-3", "1", "1e3"])) == ("alpha", [])
-    assert line_settings(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == ("alpha", [])
-    assert line_settings(jobs(smoother=names)) is None
-    assert line_settings(jobs(alpha=["1", "tuned"])) is None
-    assert line_settings(jobs(order=orders, smoother=names)) == ("order", ["smoother"])
-    assert line_settings(jobs(order=["2", "3"], smoother=list("abcdefg"))) is None
-    assert line_settings(jobs(a=orders, b=["1", "2"], c=names)) == ("a", ["b", "c"])
-    assert line_settings(jobs(a=list("xyz"), b=names, c=names)) is None
+    orders, names, dots = ["1", "2", "3"], ["mle", "laplace"], ("dots", "", [])
+    assert drawn(alpha=["1e-3", "1", "1e3"]) == [("lines", "alpha", [])]
+    assert drawn(alpha=["0.1", "1"], seed=["1", "2"]) == [("lines", "alpha", [])]
+    assert drawn(smoother=names) == drawn(alpha=["1", "tuned"]) == [dots]
+    assert drawn(order=orders, smoother=names) == [("lines", "order", ["smoother"])]
+    assert drawn(order=["2", "3"], alpha=["1", "2", "4"]) == [("lines", "alpha", ["order"])]
+    assert drawn(order=orders, alpha=["1", "2", "4", "8"], seed=["1", "2"]) == [("grid", "alpha", ["order"])]
+    assert drawn(order=["2", "3"], smoother=list("abcdefg")) == [("grid", "order", ["smoother"])]  # too many for lines
+    assert drawn(a=orders, b=["1", "2"], c=names) == [("lines", "a", ["b", "c"])]
+    assert drawn(a=list("xyz"), b=names, c=names) == [dots]
+    assert drawn(a=["1", "2", "3", "4"], b=orders, c=list("xyz")) == [("grid", "a", ["b"]), dots]
+    sparse = [({"a": str(k), "b": str(k)}, 1.0) for k in range(20)]  # as of a search
+    assert [chart.kind for chart in charts_of(sparse)] == ["dots"]
+
+
+def test_a_grid_of_the_best_two_settings_says_which_others_are_fixed() -> None:
+    every = [
+        (settings, 9.0 - (settings["c"] == "y"))
+        for settings, _ in jobs(a=["1", "2", "3"], b=["1", "2", "3"], c=list("xyz"))
+    ]
+    grid, dots = charts_of(every)
+    assert len(grid.jobs) == 9 and {settings["c"] for settings, _ in grid.jobs} == {"y"}
+    assert (dots.kind, len(dots.jobs)) == ("dots", 27)
+
+
+@needs_matplotlib
+def test_a_grid_has_the_mean_of_each_cell_and_frames_the_lowest() -> None:
+    values = {
+        ("0.1", "2"): 4.0,
+        ("0.1", "10"): 3.0,
+        ("1", "2"): 9.0,
+        ("1", "10"): 5.0,
+        ("10", "2"): 1e5,
+        ("10", "3"): 6.0,
+        ("0.1", "3"): 7.0,
+    }
+    cells = [
+        ({"alpha": a, "order": b, "seed": k}, value - 1 + 2 * k) for (a, b), value in values.items() for k in (0, 1)
+    ]
+    (chart,) = charts_of(cells)
+    (axes,) = settings_figure(chart, "perplexity on valid").axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "1", "10"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "3", "10"]  # in the order of numbers
+    texts = {text.get_position(): text.get_text() for text in axes.texts}
+    assert texts == {
+        (0, 0): "4.000",
+        (0, 2): "3.000",
+        (1, 0): "9.000",
+        (1, 2): "5.000",
+        (2, 0): "100,000",
+        (2, 1): "6.000",
+        (0, 1): "7.000",
+    }
+    (frame,) = [patch for patch in axes.patches if not patch.get_fill()]
+    assert frame.get_xy() == (-0.5, 1.5)
+    filled = {patch.get_xy(): patch.get_alpha() for patch in axes.patches if patch.get_fill()}
+    assert filled[-0.5, 1.5] == max(filled.values()) and filled[1.5, -0.5] == min(filled.values())
+    assert filled[0.5, 1.5] == pytest.approx(0.04 + 0.46 * math.log(9 / 5) / math.log(9 / 3))  # 1e5 does not flatten
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    ("values", "log"),
+    [
+        *((".1 1 10 100", True), ("1 2 4 8", True), ("1e-4 1e-3 1e-2 1e-1", True), ("1 2 5 10 20", True)),
+        *(("1e-3 1e3", False), ("5 10 20", True), ("2 3 4 5", False), ("1 2 3 5", False), ("0 1 10 100", False)),
+        *(("0.01 0.25 0.5 0.75 1", False), (" ".join(map(str, range(1, 41))), False), ("-1 1 10", False)),
+    ],
+)
+def test_settings_whose_ratios_are_alike_have_a_log_axis(values: str, log: bool) -> None:
+    (chart,) = charts_of([({"x": value}, float(k)) for k, value in enumerate(values.split(), start=1)])
+    (axes,) = settings_figure(chart, "p").axes
+    assert axes.get_xscale() == ("log" if log else "linear")
+    if log:
+        assert list(axes.get_xticks()) == list(map(float, values.split()))
+
+
+@needs_matplotlib
+def test_perplexities_on_train_are_dashed_lines() -> None:
+    valid = [({"order": str(n), "smoother": name}, 10.0 * n) for n in (1, 2, 3) for name in ("a", "b")]
+    train = [(settings, value / 2) for settings, value in valid if settings["smoother"] == "b"]
+    (axes,) = settings_figure(charts_of(valid)[0], "perplexity on valid", train).axes
+    first, second, dashed = axes.get_lines()
+    assert list(dashed.get_ydata()) == [5, 10, 15] and dashed.get_linestyle() == "--"
+    assert dashed.get_color() == second.get_color() != first.get_color()
 
 
 @needs_matplotlib
 def test_dots_have_their_numbers() -> None:
-    drawn = as_svg(settings_figure([({"a": a}, value) for a, value in [("p", 3.0), ("q", 2.0)]], "loss"), "dots", "")
-    assert drawn.index(">a=q</text>") < drawn.index(">a=p</text>") and ">2.000</text>" in drawn
+    (chart,) = charts_of([({"a": a}, value) for a, value in [("p", 3.0), ("q", 2.0)]])
+    text = as_svg(settings_figure(chart, "loss"), "dots", "")
+    assert text.index(">a=q</text>") < text.index(">a=p</text>") and ">2.000</text>" in text
 
 
 # metrics.jsonl

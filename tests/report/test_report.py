@@ -397,7 +397,7 @@ def job(name: str, run: str, split: str, value: float | None, cloze: float | Non
     found = {} if cloze is None else {"perplexity": cloze}
     status = "no such run" if value is None else "done"
     metric = None if value is None else "perplexity"
-    known = {"metric_name": metric, "metric_value": value, "seconds": 0.5, "split": split}
+    known = {"metric_name": metric, "metric_value": value, "perplexity": value, "seconds": 0.5, "split": split}
     return Row(name, {"run": run, "split": split}, status, cloze=found, normalized=normalized, **known)
 
 
@@ -411,7 +411,10 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
         job("5", "c", "valid", None, None),
     ]
     source = ReportFolder(Path("s"), Kind.sweep, "s")
-    chart, note, table = sweep_section(source, rows).parts
+    chart, cloze, note, table = sweep_section(source, rows).parts
+    assert isinstance(cloze, Picture) and cloze.caption.startswith(
+        "Cloze perplexity on test of 2 jobs. The lowest is 3.500 with run=a."
+    )
     assert isinstance(chart, Picture) and chart.caption.startswith(
         "Perplexity on valid of 2 jobs. The lowest is 10.5 with run=a."
     )

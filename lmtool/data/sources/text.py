@@ -60,8 +60,6 @@ class TextData(DataConfig):
             if self.split is not None and files is not None:
                 cut = f"data.{name}={files}: data.split cuts it from data.train already"
                 raise UserError(f"{cut}; leave data.split out, or set data.{name}=null")
-        if self.takes_blank_lines() and not self.sentences:
-            raise UserError("data.blank_lines=sentence: data.sentences=false has no sentences; leave one out")
         if self.cloze_valid_answers is not None and self.cloze_valid is None:
             answers = self.cloze_valid_answers
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")

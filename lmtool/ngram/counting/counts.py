@@ -14,7 +14,6 @@ import numpy as np
 
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.split import Split
-from lmtool.data.text_form import sentence_offsets
 from lmtool.data.text_rules import TextRules
 from lmtool.data.tokenizer import WordTokenizer
 from lmtool.data.vocabulary import Vocabulary
@@ -100,6 +99,18 @@ class Counts:
         """Return the first n-gram of an order that begins with `<s>`, as do all after it: `<s>` is the last word."""
         return self.trie.first_from(order, self.bos)
 
+    def full_windows(self) -> Counts:
+        """Return the counts without the n-grams that begin with `<s>`, so that all stand whole in a sentence."""
+        trie, starts = self.trie, [self.bos + 1, *(self.from_start(k) for k in range(2, self.order + 1))]
+        builder = TrieBuilder(trie.vocabulary_size)
+        for k, size in enumerate(starts[1:], start=2):
+            builder.add(builder.keys(trie.contexts(k)[:size], trie.words(k, 0, size)))
+        suffix, count = (
+            [Packed.of(part[:size]) for part, size in zip(parts, sizes, strict=True)]
+            for parts, sizes in ((self.suffix, starts[1:]), (self.count, starts))
+        )
+        return replace(self, trie=builder.finish(), suffix=suffix, count=count, newest=self.newest[:0])
+
     def upto(self, order: int) -> Counts:
         """Return the counts of a model of a lower order."""
         return replace(self, trie=self.trie.upto(order), suffix=self.suffix[: order - 1], count=self.count[:order])
@@ -150,7 +161,8 @@ def count_text(
     words = [word for word in (types if given is None else given) if word != leave_out]
     vocabulary, remap, _ = select(types, np.bincount(ids, minlength=len(types)), None, word_list=words, sentences=True)
     ids = remap[ids]
-    text = Split(ids, sentence_offsets(ids, vocabulary), np.empty(0, dtype=np.int64), 0, vocabulary.bos)
+    ids, offsets, _ = vocabulary.cut_sentences(ids)
+    text = Split(ids, offsets, np.empty(0, dtype=np.int64), 0, vocabulary.bos)
     return count_ngrams(text, vocabulary, order), vocabulary, first_places_of(ids, len(vocabulary))
 
 
@@ -241,9 +253,9 @@ def newest_ngram(trie: Trie, ranks: IntArray, bos: int, length: int, storage: St
 
 def unigram_counts(vocabulary: Vocabulary) -> Counts:
     """Return the counts of order 1 of a text with sentences: the counts of its vocabulary."""
-    assert vocabulary.eos is not None
+    assert vocabulary.sentences
     words = vocabulary.counts.copy()
-    words[vocabulary.bos] = words[vocabulary.eos]
+    words[vocabulary.bos] = words[-1 if vocabulary.eos is None else vocabulary.eos]
     trie = TrieBuilder(len(vocabulary)).finish()
     return Counts(trie, [], [Packed.of(words)], vocabulary.bos, vocabulary.unk, np.empty(0, dtype=np.int64))
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.config.rules import MISSING, field_rules, require, setting, size_in_bytes
-from lmtool.errors import UserError
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -105,8 +104,7 @@ class TableCounts(LimitedMemory):
         from lmtool.data.text_rules import TextRules
         from lmtool.ngram.files.count_files import counted_train
 
-        if not data.sentences:
-            raise UserError("data.sentences=false: files of counts are of text in sentences")
+        data.require_usual_tokens("files of counts are of text in sentences with <s>, </s> and <unk>")
         files, others = self._files(), data.others(progress=progress)
         paths = files.files()
         source = replace(

@@ -224,8 +224,11 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, mask: Ar
 
 
 def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
-    """Return 1 if an unseen type has a share of the unigrams' mass; if `<unk>` is not in the text, it is that type."""
-    return int(smoother.unknown and counts.count[0][counts.unk : counts.unk + 1][0] > 0)
+    """Return 1 if an unseen type has a share of the unigrams' mass; if `<unk>` is not in the text, it is that type.
+
+    A closed vocabulary has no unseen type.
+    """
+    return int(smoother.unknown and counts.unk != counts.bos and counts.count[0][counts.unk : counts.unk + 1][0] > 0)
 
 
 def contexts_of(a: Array, begins: IntArray) -> Contexts:

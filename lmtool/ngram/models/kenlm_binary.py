@@ -15,7 +15,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.ngram.files.arpa_model import vocabulary_of
 from lmtool.ngram.files.arpa_read import ZERO
 from lmtool.ngram.query.sums import SUM_SLACK
-from lmtool.system.arrays import LN10, FloatArray, IntArray
+from lmtool.system.arrays import LN10, Array, FloatArray, IntArray
 
 # After 88 bytes of magic and test values: order, multiplier, type, whether the words are at the end, version; 1-grams.
 HEADER, HEADER_AT = struct.Struct("<B3xfI?3xIQ"), 88
@@ -93,6 +93,9 @@ class KenlmBinary(LanguageModel):
         rows, ask = self._checked_contexts("context_lengths", contexts).tolist(), self._model.BaseFullScore
         found = (ask(self._state_after(row[:-1]), self.vocabulary.words[row[-1]], self._new_state()) for row in rows)
         return np.array([each.ngram_length for each in found], dtype=np.int64)
+
+    def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
+        return {"order": self.matched_lengths(contexts, targets)}  # all that KenLM's module gives
 
     def _ask(self, method: str, ask: Callable[..., Any], contexts: IntArray, targets: IntArray) -> list[Any]:
         """Return the answers of one of KenLM's functions for targets after contexts.

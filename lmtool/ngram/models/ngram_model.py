@@ -28,6 +28,7 @@ from lmtool.ngram.query.scoring import (
 )
 from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.trie_search import SHORT, UNSEEN
 from lmtool.system.arrays import Array, FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
 from lmtool.system.process import is_nearly_used
@@ -102,6 +103,27 @@ class NgramModel(LanguageModel):
         contexts = self._checked_contexts("matched_lengths", contexts)
         targets = self._checked_words("matched_lengths: targets", targets, (len(contexts),))
         return self._score(contexts, targets[:, None])[1][:, 0]
+
+    def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
+        """Return the steps of the back-off: p is the `stored p` of the longest n-gram in the table that ends in the
+        target, of `order` words, times `back-off k`, the weights of longer contexts, of k words.
+
+        A weight is nan for contexts that are not backed off from, and where the sentence has fewer words so far.
+        """
+        order, table = self.matched_lengths(contexts, targets), self.table
+        nodes = table.trie.find_contexts(np.asarray(contexts), table.bos, self.context_size)  # [N, C]
+        stored = self.lookup.compiled.unigrams[targets].astype(np.float64)
+        columns: dict[str, Array] = {"order": order, "stored p": stored}
+        for k in range(self.context_size, 0, -1):
+            here, words = np.flatnonzero(order == k + 1), np.asarray(targets, dtype=np.int64)
+            ngrams = table.trie.find_followers(nodes[here, k - 1], words[here]).tolist()
+            stored[here] = [table.log_prob[node : node + 1][0] for node in ngrams]
+            used = np.flatnonzero((order <= k) & (nodes[:, k - 1] != SHORT))
+            weights = columns[f"back-off {k}"] = np.full(len(order), np.nan)
+            found = ((at, table.log_backoff[at : at + 1]) for at in nodes[used, k - 1].tolist())
+            weights[used] = np.exp([table.missing if at == UNSEEN else value[0] for at, value in found])
+        np.exp(stored, out=stored)
+        return columns
 
     @property
     def context_classes(self) -> int:
@@ -236,6 +258,13 @@ class UnitNgramModel(LanguageModel):
             return self.ngrams.log_prob_candidates(contexts, candidates)
         unit_of, within = self.classes.class_of, self.classes.log_within
         return self.ngrams.log_prob_candidates(unit_of[contexts], unit_of[candidates]) + within[candidates]
+
+    def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
+        contexts = self._checked_contexts("explain", contexts)[:, :: self.step]
+        if self.classes is None:
+            return self.ngrams.explain(contexts, targets)
+        unit_of, within = self.classes.class_of, np.exp(self.classes.log_within)
+        return self.ngrams.explain(unit_of[contexts], unit_of[targets]) | {"p in class": within[targets]}
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         contexts = self._checked_contexts("log_dist", contexts)[:, :: self.step]

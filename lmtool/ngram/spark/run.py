@@ -79,8 +79,7 @@ class Place:
 
 def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Place:
     """Find the train split."""
-    if not data.sentences:
-        raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
+    data.require_usual_tokens("Spark counts a sentence per line, with <s>, </s> and <unk>; leave it out")
     if data.vocabulary.unit.is_subword:
         unit = data.vocabulary.unit.value
         raise UserError(f"data.vocabulary.unit={unit}: Spark counts words and characters; leave counts= out")

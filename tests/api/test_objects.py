@@ -1,0 +1,207 @@
+"""What a notebook can hold: tables of how a probability comes about, trees, counts, examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmtool
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.plots.word_trees import WordTree
+from lmtool.trees import from_codes
+
+CATS = ["the cat sat", "the dog sat"] * 5
+NETWORK = {"kind": "hsoftmax", "hidden_dim": 6, "embedding_dim": 4, "context_size": 2}
+
+
+@pytest.fixture(autouse=True)
+def within_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="module")
+def cats(folder: Path) -> lmtool.Corpus:
+    return lmtool.Corpus.from_texts(CATS, ["the dog sat", "the cat"], store_dir=folder / "stores")
+
+
+@pytest.fixture(scope="module")
+def bigrams(cats: lmtool.Corpus, folder: Path) -> lmtool.TextModel:
+    return lmtool.train({"kind": "ngram", "order": 2}, cats, smoother="witten_bell", out=folder / "bigrams").model
+
+
+@pytest.fixture(scope="module")
+def network(cats: lmtool.Corpus, folder: Path) -> lmtool.TextModel:
+    return lmtool.train(NETWORK, cats, tree="union", training={"epochs": 2}, out=folder / "network").model
+
+
+# explain
+
+
+def test_explain_by_hand(bigrams: lmtool.TextModel) -> None:
+    # Of 40 tokens 10 are </s>, among 5 types; 1/6 for each of 5 words and <unk>. After "cat" one type follows 5 times.
+    unigram, weight = (10 + 5 / 6) / 45, 1 / 6
+    row = bigrams.explain("the cat").rows[2]
+    assert (row["word"], row["order"]) == ("</s>", 1)
+    assert [row[name] for name in ("stored p", "back-off 1", "p", "bits")] == pytest.approx(
+        [unigram, weight, unigram * weight, -math.log2(unigram * weight)], rel=1e-6
+    )
+    table = bigrams.explain(["the", "bird"])
+    assert [(row["word"], row["order"], row["back-off 1"] is None) for row in table.rows] == [
+        *(("the", 2, True), ("bird", 1, False), ("</s>", 1, False))
+    ]
+    assert "with p of <unk>: bird" in repr(table) and "<td" in table._repr_html_() and table.to_pandas().shape == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": {"kind": "ngram", "order": 4}},
+        {"model": {"kind": "ngram", "order": 4}, "smoother": "stupid_backoff"},
+        {"model": {"kind": "ngram", "order": 4}, "prune_entropy": 1e-3, "quantize": 8},
+        {"model": {"kind": "ngram", "order": 1}, "smoother": "laplace"},
+        {"model": {"kind": "class_ngram", "order": 3, "classes": 3}},
+        {"model": {"kind": "skip_ngram", "order": 3}},
+    ],
+    ids=["order 4", "unseen contexts", "pruned and quantized", "order 1", "classes", "skipping"],
+)
+def test_the_factors_of_explain_multiply_to_p(settings: dict[str, Any], corpus: lmtool.Corpus, tmp_path: Path) -> None:
+    model = lmtool.train(data=corpus, out=tmp_path / "run", **settings).model
+    orders = set()
+    for sentence in ("a b c d", "e d a b c d e z b", "c c c c", ""):
+        table, log_p = model.explain(sentence), model.score(sentence)
+        orders |= {row.get("order") for row in table.rows}
+        for row, score in zip(table.rows, log_p.tolist(), strict=True):
+            factors = [
+                value for name, value in row.items() if name.split()[0] in ("stored", "back-off") or " in " in name
+            ]
+            product = math.prod(factor for factor in factors if factor is not None)
+            assert product == pytest.approx(math.exp(score), rel=1e-6) and row["log p"] == score
+            assert row["bits"] == pytest.approx(-score / math.log(2))
+    assert len(orders) == max(orders)  # all were seen
+
+
+def test_explain_of_a_mixture_and_of_a_network(
+    bigrams: lmtool.TextModel, network: lmtool.TextModel, cats: lmtool.Corpus, folder: Path
+) -> None:
+    mixed = lmtool.ensemble([bigrams, network], out=folder / "mixed").model
+    for row, score in zip(mixed.explain("the bird").rows, mixed.score("the bird").tolist(), strict=True):
+        assert row["weight 1"] + row["weight 2"] == pytest.approx(1)
+        assert row["weight 1"] * row["p 1"] + row["weight 2"] * row["p 2"] == pytest.approx(math.exp(score), rel=1e-9)
+    for row in network.explain("cat the dog").rows:
+        assert math.exp(row["log p"]) == row["p"] and (row["rank"] == 1) == (row["most likely"] == row["word"])
+    ranked = [word for word, _ in network.predict("cat", top=6)]
+    assert network.explain("cat the").rows[1]["rank"] == 1 + ranked.index("the")
+
+
+# paths and trees
+
+
+def test_paths_multiply_to_p_and_sum_to_one(network: lmtool.TextModel) -> None:
+    context = network.context(network.ids("the"))[None]
+    total = 0.0
+    for word, code in network.tree.codes.items():
+        table = network.paths("the", word)
+        assert table.about.startswith(f"{word}: code {code}, p = ") and len(code.split()) == 2  # in either tree
+        product, p = 1.0, 0.0
+        for row, after in zip(table.rows, [*table.rows[1:], None], strict=True):
+            product *= row["p"]
+            if after is None or len(after["code"]) == 1:
+                p, product = p + product, 1.0
+        log_p = network.log_prob(context, np.array([network.id_of(word)]))[0]
+        assert p == pytest.approx(math.exp(log_p), rel=1e-6)
+        total += p
+    assert total == pytest.approx(1, abs=1e-6)
+
+
+def test_a_tree_with_words_by_hand() -> None:
+    tree = WordTree("", from_codes([(0, "0"), (1, "10"), (2, "11")]), ["the", "cat", "sat"], np.array([2, 1, 1]))
+    assert tree.codes == {"the": "0", "cat": "10", "sat": "11"} and tree.expected_length == 1.5
+    assert tree.path("sat").rows == [
+        {"code": "1", "node": 0, "below 0": "the", "below 1": "cat, sat"},
+        {"code": "11", "node": 1, "below 0": "cat", "below 1": "sat"},
+    ]
+    assert repr(tree).startswith("tree: 3 words, 3 leaves") and "\n  1  50.0%\n    0  25.0% cat" in repr(tree)
+    assert "data:image/png;base64,iVBOR" in tree._repr_html_()
+
+
+# counts, continuations, discounts
+
+
+def test_counts_are_those_of_the_text(corpus: lmtool.Corpus, bigrams: lmtool.TextModel) -> None:
+    model = lmtool.train({"kind": "ngram", "order": 1}, corpus, smoother="laplace").model
+    sentences = [f"<s> {' '.join(words)} </s>" for words in ("abcd", "bcde", "ace")] * 20
+    for ngram in ("a", "b c", "c d e", "<s> a", "<s> b c d e </s>", "e </s>", "d a", "<s>", "e b", "</s>"):
+        brute = sum(f" {sentence} ".count(f" {ngram} ") for sentence in sentences)
+        assert model.counts(ngram) == brute, ngram
+    assert model.counts(["b", "c"]) == 40 and model.counts() == 20 * (4 + 4 + 3 + 3)
+    assert [list(row.values())[:3] for row in model.continuations("c", top=2).rows] == [
+        ["d", 40, 2 / 3],
+        ["e", 20, 1 / 3],
+    ]
+    assert [row["count"] for row in model.continuations("<s>").rows] == [40, 20]
+    assert not model.continuations("d </s>").rows
+    after_the = bigrams.continuations("the").rows  # no matter what is before it
+    assert [row["p"] for row in after_the] == pytest.approx([math.exp(bigrams.score("the cat")[1])] * 2)
+
+
+def test_discounts_by_order(corpus: lmtool.Corpus, bigrams: lmtool.TextModel) -> None:
+    kinds: list[tuple[Any, list[float]]] = [
+        ({"kind": "modified_kneser_ney", "discounts": [0.7, 1.0, 1.5]}, [0.7, 1.0, 1.5]),
+        ({"kind": "jelinek_mercer", "lambdas": [0.5, 0.25], "count_buckets": 1}, [0.25]),
+        ({"kind": "laplace", "alpha": 0.5}, [0.5]),
+    ]
+    for smoother, values in kinds:
+        found = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother=smoother).model.discounts
+        assert list(found.rows[-1].values()) == [2, *values] and found.about == f"smoother={smoother['kind']}"
+    data = lmtool.Corpus.from_texts(["a a b b c d e"])  # 4 words occur once (one is </s>), 2 twice: D = 4 / (4 + 2 * 2)
+    estimated = lmtool.train({"kind": "ngram", "order": 1}, data, smoother="absolute")
+    assert estimated.model.discounts.rows == [{"order": 1, "discount": 0.5}] == estimated.discounts
+
+
+# examples and vocabularies
+
+
+def test_examples_of_a_corpus(cats: lmtool.Corpus) -> None:
+    header = ["w(t-2)", "w(t-1)", "w(t)"]
+    expected = [["<s>", "<s>", "the"], ["<s>", "the", "cat"], ["the", "cat", "sat"], ["cat", "sat", "</s>"]]
+    assert cats.examples(4, context_size=2).as_table() == (header, expected)
+    drawn, again = (cats.examples(3, context_size=2, split="valid", seed=1).as_table() for _ in range(2))
+    every = cats.examples(99, context_size=2, split="valid").as_table()[1]
+    assert drawn == again and len(every) == 7 and [row for row in every if row in drawn[1]] == drawn[1]
+
+
+def test_a_vocabulary_is_used_like_a_dict(bigrams: lmtool.TextModel) -> None:
+    vocabulary = bigrams.vocabulary
+    assert "cat" in vocabulary and "bird" not in vocabulary and [*vocabulary] == [*vocabulary.words]
+    assert vocabulary["cat"] == vocabulary.words.index("cat") and len(vocabulary) == 7
+    assert repr(Vocabulary(("a", "<unk>", "<s>"), np.zeros(3), None, 1)) == "Vocabulary(3 words: a, <unk>, <s>)"
+
+
+# what a model does not have is one line
+
+
+def test_each_refusal_names_what_does_it(bigrams: lmtool.TextModel, network: lmtool.TextModel, folder: Path) -> None:
+    lmtool.export(run=bigrams, to=folder / "bigrams.arpa")
+    arpa = lmtool.load(folder / "bigrams.arpa")
+    refusals: dict[str, Callable[[], object]] = {
+        "bigrams has no tree; choose a run with a hierarchical softmax": lambda: bigrams.tree,
+        "choose a run with a hierarchical softmax": lambda: bigrams.paths("the", "cat"),
+        "bigrams.arpa has no corpus: take a run folder": lambda: arpa.counts("the"),
+        "bigrams has no discounts: smoother=witten_bell has no parameters": lambda: bigrams.discounts,
+        "network has no discounts: it was not trained from counts": lambda: network.discounts,
+        "bird is not in the vocabulary": lambda: network.paths("the", "bird"),
+        "'cta' is not a word of the tree; did you mean cat?": lambda: network.tree.path("cta"),
+        "catt is not in the vocabulary (similar: cat": lambda: bigrams.continuations("the catt"),
+        "split=test": lambda: bigrams.open_corpus().examples(split="test"),  # type: ignore[misc]
+    }
+    for message, call in refusals.items():
+        with pytest.raises(lmtool.UserError) as caught:
+            call()
+        assert message in str(caught.value)
+    with pytest.raises(KeyError, match="'cta' is not in the vocabulary"):
+        bigrams.vocabulary["cta"]
