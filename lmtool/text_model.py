@@ -211,6 +211,11 @@ class TextModel(WordModel):
         """The embeddings of `words`, `[V - 1, E]`. Raises UserError if the model is not neural."""
         return self.network.word_vectors("embeddings")[: len(self.words)]
 
+    def __getitem__(self, word: str) -> npt.NDArray[np.float32]:
+        """Return the embedding `[E]` of a word, as gensim's vectors do. Raises UserError as `neighbors` does."""
+        vectors = self.embeddings
+        return np.asarray(vectors[self.id_of(word)])
+
     def neighbors(
         self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
     ) -> list[tuple[str, float]]:

@@ -63,6 +63,9 @@ class WordModel:
             return self
         return replace(self, form=replace(self.form, blank_lines=blank_lines is BlankLines.sentence))
 
+    def __contains__(self, word: object) -> bool:
+        return word in self.vocabulary
+
     @property
     def words(self) -> tuple[str, ...]:
         """The words of the vocabulary by id, most frequent first, without `<s>`."""

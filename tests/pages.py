@@ -1,7 +1,7 @@
 """README.md and the pages of docs/guides: their blocks and command lines.
 
 Tests run the blocks of `sh` and `python`, in the order of the pages, as one session; blocks of `text` have
-lines that the commands before them print. Blocks of `bash` and `py`, and lines indented by four spaces, are only shown,
+lines that the block before them prints. Blocks of `bash` and `py`, and lines indented by four spaces, are only shown,
 because they need corpora, clusters or hours; their settings are checked.
 """
 

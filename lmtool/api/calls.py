@@ -70,14 +70,14 @@ def train(
 
     model: an option by name, e.g. "nplm", or with settings, e.g. {"kind": "nplm", "hidden_dim": 100}. data: likewise,
     or a Corpus. lr_range: whether to run a learning-rate range test instead, which returns a RateTest. resume: a run
-    folder, whose training is resumed in place; other arguments then change its budget; True: the training in `out`, if
-    there is one, so that a cell can be run again: its settings must be those of the training, except for the budget.
-    overwrite: whether a run in `out` is replaced instead of an error. out: the run folder; None: a new one below
-    ./outputs/train. callback: called after each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0,
-    "valid_perplexity": 210.3, ...}; if it returns True, the training ends. progress: as in `preprocess`. settings: any
-    other setting of `lmtool train`: output, tree, smoother, counts, optim and schedule are options as model is,
-    training has settings, e.g. {"epochs": 3}, experiment is the name of a YAML file in conf/experiment; also seed,
-    device, prune_counts=[0, 0, 1], threads=1 ...
+    folder, whose training is resumed in place; other arguments then change its budget, schedule, batch size, or the
+    numbers of its optimizer, e.g. optim={"lr": 0.01}; True: the training in `out`, if there is one, so that a cell can
+    be run again: its settings must be those of the training, except for the budget. overwrite: whether a run in `out`
+    is replaced instead of an error. out: the run folder; None: a new one below ./outputs/train. callback: called after
+    each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0, "valid_perplexity": 210.3, ...}; if it returns
+    True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`: output, tree,
+    smoother, counts, optim and schedule are options as model is, training has settings, e.g. {"epochs": 3}, experiment
+    is the name of a YAML file in conf/experiment; also seed, device, prune_counts=[0, 0, 1], threads=1 ...
 
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with the folder of `resume`.

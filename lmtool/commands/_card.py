@@ -16,7 +16,7 @@ from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.report.reading import REPORT_REMEDY, Kind, ReportFolder, model_name, read_entry
 from lmtool.results.base import read_summary
 from lmtool.runs.hub import CARD
-from lmtool.runs.run import Run
+from lmtool.runs.run import Run, change_text
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import markdown
 
@@ -40,6 +40,7 @@ def write_card(run: Run, name: str, license: str | None = None, language: str | 
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
     environment.filters["line"] = lambda text: Markup(escape_unprintable(text))
+    environment.filters["change"] = change_text
     page = environment.get_template("card.md.j2").render(about, version=__version__)
     with atomic_write(run.folder / CARD) as temporary:
         temporary.write_text(page, encoding="utf-8")

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmtool import __version__
-from lmtool.config.data import Normalize, Spaces, Unit
+from lmtool.config.data import Normalize, Spaces
 from lmtool.config.verbs import BITS_OF_DTYPE
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_rules import FORMS, TURKIC, space_table
@@ -34,9 +34,7 @@ KINDS = {  # what play.js calls the classes of encoders and output layers
     **{"NPLM": "nplm", "CBOW": "cbow", "LBL": "lbl", "Recurrent": "lstm", "HierarchicalSoftmax": "hierarchical"},
     **dict.fromkeys(("FullSoftmax", "NCELoss", "SampledSoftmax"), "softmax"),
 }
-SUPPORTED = (
-    "model=ngram, nplm, hsoftmax, nce, skip_layer, lbl, cbow and lstm, output=softmax, nce, sampled or hierarchical"
-)
+SUPPORTED = "model=ngram, nplm, hsoftmax, nce, skip_layer, lbl, cbow, lstm; output=softmax, nce, sampled, hierarchical"
 
 
 def write_page(
@@ -69,6 +67,7 @@ def write_page(
         title=escape_controls(run.folder.resolve().name),
         introduction=escape_controls(f"{model_name(run)}: {size}, by lmtool {__version__}"),
         model=loaded,
+        output=about["output"],
         about=Markup(json.dumps(about).replace("<", "\\u003c")),
         arrays=base64.b64encode(gzip.compress(b"".join(columns), mtime=0)).decode(),
         script=Markup(script),
@@ -90,16 +89,10 @@ def write_page(
 
 def _rules(form: TextForm, run: Run) -> dict[str, Any]:
     """Return the rules of text as play.js applies them. Raises UserError for those that it does not have."""
-    rules, unit = form.rules, form.unit
-    lacking = {
-        f"data.vocabulary.unit={unit.value}": form.subwords is not None or unit is Unit.grapheme,
-        "a segmenter": rules.segmenter is not None,
-        "data.normalize=ccnet": rules.normalize is Normalize.ccnet,
-        "data.vocabulary.lowercase=lt": rules.lowercase == "lt",
-    }
-    if any(lacking.values()):
-        named = ", ".join(what for what, is_lacking in lacking.items() if is_lacking)
-        raise UserError(f"{run.folder}: a page cannot cut text by {named}: choose a run of words or characters")
+    rules, cut = form.rules, form.unit.value
+    if cut not in ("word", "char") or rules.segmenter or rules.normalize is Normalize.ccnet or rules.lowercase == "lt":
+        others = "a segmenter, data.normalize=ccnet and data.vocabulary.lowercase=lt"
+        raise UserError(f"{run.folder} has text of unit={cut}: pages have unit=word and char, without {others}")
     spaces = {chr(point): space or "" for point, space in space_table().items()}
     lowercase = "tr" if rules.lowercase in TURKIC else bool(rules.lowercase)
     found = {"chars": form.chars, "tags": form.tags, "lowercase": lowercase, "form": FORMS.get(rules.normalize)}
@@ -122,7 +115,7 @@ def _ngrams(model: NgramModel, session: Session) -> tuple[dict[str, Any], dict[s
         assert isinstance(values, QuantizedValues)
         codes = values.codes[0 : values.codes.length].astype(np.uint8)
         arrays |= {f"{prefix}levels": values.levels, f"{prefix}codes": codes}
-    return {"order": table.order, "bits": table.quantized_bits, "tied": {}}, arrays
+    return {"output": "ngram", "order": table.order, "bits": table.quantized_bits, "tied": {}}, arrays
 
 
 def _network(loaded: TextModel, run: Run, dtype: str) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -135,7 +128,7 @@ def _network(loaded: TextModel, run: Run, dtype: str) -> tuple[dict[str, Any], d
         parts = [type(part) for part in (model.encoder, model.output) if type(part).__module__.startswith("lmtool.")]
         kinds = [KINDS[part.__name__] for part in parts if part.__name__ in KINDS]
     if not isinstance(model, NeuralModel) or len(kinds) < 2:
-        raise UserError(f"{run.folder} is {model_name(run)}: a page can be made of {SUPPORTED}")
+        raise UserError(f"{run.folder} is {model_name(run)}: pages are made of {SUPPORTED}")
     arrays, tied = arrays_of(model, BITS_OF_DTYPE[dtype])
     arrays = {name: array for name, array in arrays.items() if array.dtype.kind == "f" or array.dtype == np.int8}
     if model.output.tree is not None:

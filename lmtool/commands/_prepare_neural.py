@@ -29,7 +29,7 @@ from lmtool.neural.outputs.options import DrawnOutput
 from lmtool.results.base import CLOZE_METRIC
 from lmtool.runs.corpus import require_splits
 from lmtool.runs.load import tree_words
-from lmtool.runs.resume import require_same, restore_settings, save_request, saved_request
+from lmtool.runs.resume import find_changes, require_same, restore_settings, save_request, saved_request
 from lmtool.runs.run import Run, has_state
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -85,9 +85,9 @@ def prepare(
             restore_settings(settings, checkpoint.values["about"]["settings"], given)
         _complete_settings(settings, model, corpus, session, new=checkpoint is None)
         values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
-        about = {"settings": values, "store": corpus.fingerprint}
+        about = {"settings": values, "store": corpus.fingerprint, "changes": []}
         if checkpoint is not None:
-            _require_same_training(checkpoint.values["about"], about, corpus, session)
+            _compare_with_checkpoint(checkpoint, about, corpus, session)
         if processes.first and not settings.lr_range:
             _begin_run(session)
         tree = _tree(settings, corpus, session, processes, resumed=checkpoint is not None)
@@ -95,7 +95,7 @@ def prepare(
         assert settings.output is not None, "_complete_settings has checked it"
         network = build_neural(model, settings.output, corpus.vocabulary, tree).to(device)
         if not settings.lr_range:
-            sizes = {name: weight.numel() for name, weight in network.named_parameters()}
+            sizes = network.parameter_sizes()
             parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
             session.say(f"parameters: {parts}; {sum(sizes.values()):,} in all")
         yield Prepared(corpus, network, about, checkpoint)
@@ -173,14 +173,19 @@ def _complete_settings(
         )
 
 
-def _require_same_training(before: dict[str, Any], now: dict[str, Any], corpus: Corpus, session: Session) -> None:
-    """Raise UserError for another store or settings that must not change; print notes on changes that are allowed."""
+def _compare_with_checkpoint(checkpoint: TrainingState, now: dict[str, Any], corpus: Corpus, session: Session) -> None:
+    """Record and print the changes since a checkpoint; raise UserError for another store or one that is not allowed."""
+    before, step = checkpoint.values["about"], checkpoint.values["progress"]["step"]
     if before["store"] != now["store"]:
         raise UserError(
             f"{session.out} was trained on a different store from {corpus.path}: use the same data, or train from "
             "scratch in another folder"
         )
-    session.note(*require_same(before["settings"], now["settings"], session.out))
+    by_hand = session.if_run_exists != "resume"
+    require_same(before["settings"], now["settings"], session.out, by_hand=by_hand)
+    changes, notes = find_changes(before["settings"], now["settings"], step)
+    now["changes"] = before.get("changes", []) + changes
+    session.note(*notes)
 
 
 def _begin_run(session: Session) -> None:

@@ -141,7 +141,8 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
     result.rank_by(settings.metric)
     session.save_result(result)
-    save_trained(out, prepared.about["settings"], session.choices, prepared.corpus)
+    about = prepared.about
+    save_trained(out, about["settings"], session.choices, prepared.corpus, about["changes"])
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png

@@ -148,6 +148,9 @@ def _estimate(
     session.note(*quantized_notes(language_model))
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
+    windows = counts.distinct_windows
+    total = int(counts.count[-1][:].sum()) if model.full_windows else corpus.tokens("train")
+    session.say(f"windows of {model.order} tokens in train: {total:,}, distinct {windows:,}")
     if storage.memory is not None:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
@@ -162,6 +165,7 @@ def _estimate(
         cloze=cloze_results(language_model, corpus, "valid"),
         parameters=sum(sizes),
         ngrams=sizes,
+        distinct_windows=windows,
         examples=examples,
         examples_per_second=examples / (training_end - training_start),
         epochs=1,

@@ -117,10 +117,10 @@ function ngramModel({ children, words, ...a }) {
         const node = m ? child(nodes[m - 1], word) : word, ngram = [...context.slice(context.length - m), word];
         found = node >= 0;
         factors.push(Math.exp(found ? logProb(m + 1, node) : weight(m, nodes[m - 1])));
-        const backoff = `back-off ${m}${nodes[m - 1] < 0 ? ", no such context" : ""}`;
-        rows.push([m + 1, ngram.map(shown).join(" "), found ? "stored p" : backoff, factors.at(-1)]);
+        const backoff = `${nodes[m - 1] < 0 ? "context not found" : "not found"}: back-off ${m}`;
+        rows.push([m + 1, ngram.map(shown).join(" "), found ? "found: stored p" : backoff, factors.at(-1)]);
       }
-      return { order: rows.at(-1)[0], parts: [{ header: ["order", "n-gram", "factor", "value"], rows, factors }] };
+      return { order: rows.at(-1)[0], parts: [{ header: ["order", "n-gram", "in the model", "p"], rows, factors }] };
     },
   };
 }

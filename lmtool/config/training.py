@@ -60,6 +60,7 @@ class TrainingConfig(Settings):
     bptt: int = setting(35, min=1)
     shuffle_block: int | None = setting(1, min=1)
     evaluate_every: float = setting(above=0)
+    log_every: int | None = setting(None, min=1)
     accuracy_tokens: int = setting(min=0)
     max_grad_norm: float | None = setting(above=0)
     embedding_max_norm: float | None = setting(above=0)

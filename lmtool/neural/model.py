@@ -81,7 +81,14 @@ class NeuralModel(nn.Module, LanguageModel):
     @property
     def parameter_count(self) -> int:
         """The number of weights; tied ones count once."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        return sum(self.parameter_sizes().values())
+
+    def parameter_sizes(self) -> dict[str, int]:
+        """Return the number of weights of each parameter by name, without an embedding of `<s>` that is not trained."""
+        sizes = {name: parameter.numel() for name, parameter in self.named_parameters()}
+        if self.encoder.zero_padding:
+            sizes["encoder.embedding.weight"] -= self.encoder.config.embedding_dim
+        return sizes
 
     @property
     def device(self) -> torch.device:

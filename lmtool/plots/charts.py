@@ -176,7 +176,8 @@ def charts_of(jobs: Sequence[Job]) -> list[Chart]:
 def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = ()) -> Figure:
     """Draw a chart of a sweep. metric: its label. train: jobs with their perplexities on train, for lines."""
     if chart.kind == "lines":
-        title = f"a line for each {', '.join(chart.by)}" if chart.by else ""
+        title, drawn = f"a line for each {', '.join(chart.by)}" * bool(chart.by), [job[0] for job in chart.jobs]
+        train = [job for job in train if job[0] in drawn]
         return lines_figure(_by_settings(chart, chart.jobs), metric, chart.x, title, _by_settings(chart, train))
     if chart.kind == "grid":
         return _grid(chart, metric)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 VALID, TRAIN = SERIES[0], SERIES[1]
 LOSS_RATIO = 10.0  # minimum ratio of the losses of steps for a log axis
+MAX_STEPS = 2000  # maximum number of steps whose losses are drawn, evenly spread
 TRAINING_REMEDY = "repeat the training in another folder"
 Numbers = list[float]
 
@@ -51,7 +52,7 @@ class History:
 
     @property
     def best(self) -> int:
-        """Index of the lowest valid perplexity, whose weights were saved."""
+        """Index of the lowest valid perplexity."""
         return self.valid.index(min(self.valid))
 
 
@@ -110,9 +111,11 @@ def training_curves(history: History, title: str | None = None) -> Figure:
             _lines(placed[label], history, *lines)
             placed[label].set_ylabel(label)
         if history.losses:
-            number_axis(placed["loss"], "x", history.steps)
-            number_axis(placed["loss"], "y", history.losses, log_ratio=LOSS_RATIO)
-            placed["loss"].plot(history.steps, history.losses, color=TRAIN, linewidth=0.8)
+            every = 1 + len(history.steps) // MAX_STEPS
+            steps, losses = history.steps[::every], history.losses[::every]
+            number_axis(placed["loss"], "x", steps)
+            number_axis(placed["loss"], "y", losses, log_ratio=LOSS_RATIO)
+            placed["loss"].plot(steps, losses, color=TRAIN, linewidth=0.8)
             placed["loss"].set(xlabel="steps", ylabel="training loss (nats)")
     return figure
 

@@ -32,7 +32,7 @@ from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
 from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
 from lmtool.results.scores import Compared
-from lmtool.runs.run import METRICS_FILE, fitted_note, start_of
+from lmtool.runs.run import METRICS_FILE, change_text, fitted_note, start_of
 from lmtool.sweeps.result_table import (
     NORMALIZED,
     SPLIT,
@@ -116,7 +116,7 @@ def summary(entries: Sequence[Entry]) -> Section:
     section = Section("Runs")
     jobs = [entry for entry in entries if entry.source.sweep is not None]
     others = [entry for entry in entries if entry.source.sweep is None]
-    section.parts += [*tables_by_split(others), *tables_by_split(jobs, "jobs of sweeps" if others else "")]
+    section.parts += [*tables_by_split(others), *tables_by_split(jobs, "jobs of sweeps")]
     if any(entry.interval for entry in entries):
         section.parts.append(INTERVAL)
     return section
@@ -247,6 +247,8 @@ def curves(entries: Sequence[Entry]) -> Section:
                 caption += "on train it is that during training."
             else:
                 caption += "the training loss is not -log p, so that there is no perplexity on train."
+            changes = entry.run.changes if entry.run is not None else []
+            caption += f" Changed on resuming: {'; '.join(map(change_text, changes))}." if changes else ""
             section.parts.append(Picture(f"curves-{entry.name}", training_curves(history), caption))
     return section
 

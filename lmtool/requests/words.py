@@ -11,7 +11,7 @@ from typing import Any
 from lmtool.commands import verb_setting_types
 from lmtool.config.composition import Composition
 from lmtool.config.grammar import override_key, parse_value, sweep_values
-from lmtool.config.options import EXPERIMENT, yaml_files
+from lmtool.config.options import EXPERIMENT, GROUP_MODULES, yaml_files
 from lmtool.config.request import OUT, OUT_KEYS, RUN_DIR, SWEEP_DIR, Request, is_run_control_key
 from lmtool.config.rules import format_value, require_folder
 from lmtool.config.types import SettingType
@@ -101,15 +101,21 @@ def _resumed_request(line: CommandLine) -> Request | None:
             raise UserError(f"{' '.join(changed)}: {remedy}")
         earlier = _restrict_saved_request(read_sweep_request(line.verb, Path(folder)), folder, given_keys)
     else:
-        earlier = resume_training_request(Path(folder), Request(line.verb, values=dict.fromkeys(given_keys)))
+        given = {override_key(word): word.partition("=")[2] for word in line.overrides}
+        earlier = resume_training_request(Path(folder), Request(line.verb, given, given))
     if {*OUT_KEYS} & {*given_keys}:
         raise UserError(f"resume={folder}: it continues in that folder; remove out=")
     return earlier
 
 
 def resume_training_request(folder: Path, request: Request) -> Request:
-    """Return the request that started the training in a run folder, which it resumes. request: the new one."""
+    """Return the request that started the training in a run folder, which it resumes, without the values of an option
+    that the new request replaces.
+    """
     earlier = _restrict_saved_request(saved_request(folder), str(folder), list(request.values))
+    chosen = {group: option for group, option in request.choices.items() if group in GROUP_MODULES}
+    replaced = {group for group, option in chosen.items() if option[:1] != "{" and earlier.choices.get(group) != option}
+    earlier = earlier.without(*(key for key in earlier.values if key.partition(".")[0] in replaced))
     return earlier.updated(Request(earlier.verb, values={RESUME: str(folder)}))
 
 

@@ -48,6 +48,7 @@ class TrainedRun(RunResult):
     cloze: results of the cloze questions of valid, if their answers are given.
     parameters: number of weights, or of n-grams of all orders.
     ngrams: number of n-grams by order; None for a neural model.
+    distinct_windows: number of distinct n-grams of the highest order, `<s>` being all that is before a sentence.
     examples: number of predicted tokens of train used in all epochs.
     seconds: duration of the whole call.
     options: the option chosen in each group.
@@ -73,6 +74,7 @@ class TrainedRun(RunResult):
     )
     parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
+    distinct_windows: int | None = None
     examples: int
     examples_per_second: float = field(metadata=figure("examples per second", digits=0))
     epochs: float = field(metadata=figure("epochs"))
@@ -95,7 +97,8 @@ class TrainedRun(RunResult):
     def history(self) -> list[dict[str, Any]]:
         """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
         path = self.folder / METRICS_FILE
-        return read_json_lines(path, "train it again", schemas.METRICS_LINE) if path.is_file() else []
+        lines = read_json_lines(path, "train it again", schemas.METRICS_LINE) if path.is_file() else []
+        return [line for line in lines if "valid_perplexity" in line]
 
     def plot(self) -> Figure:
         """Draw perplexity, accuracy and learning rate over the epochs. Raises UserError for a count-based model."""

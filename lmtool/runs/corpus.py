@@ -8,6 +8,7 @@ backslash, these characters are written \\t, \\n, \\r and \\\\; other words stan
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,14 @@ def require_splits(corpus: Corpus, *names: str) -> None:
             )
 
 
-def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
-    """Write the vocabulary and run.json of a trained model, which completes the folder."""
+def save_trained(
+    out: Path,
+    settings: dict[str, Any],
+    choices: dict[str, str],
+    corpus: Corpus,
+    changes: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Write the vocabulary and run.json of a trained model, which completes the folder. changes: as in Run."""
     save_words(out, corpus.vocabulary, tokenizer_of(corpus))
     Run(
         folder=out,
@@ -128,4 +135,5 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         choices=choices,
         fitted_on=fitted_by(settings),
         origins=option_origins(settings),
+        changes=list(changes),
     ).save()

@@ -39,8 +39,8 @@ def load(
     *,
     options: str | Path | None = None,
 ) -> TextModel:
-    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), of a run on
-    the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), or of their
+    result, of a run on the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
 
     device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. options: a folder with
     custom options that the run uses; its Python files are executed. Raises UserError if the run is missing, unfinished
@@ -50,6 +50,7 @@ def load(
     >>> lmtool.load("kn2").perplexity("the cat sat on the mat") < 100
     True
     """
+    path = getattr(path, "folder", path)
     require_path("path", path, null=False)
     require_device(device)
     with translate_path_errors(), folder_in_use(options):

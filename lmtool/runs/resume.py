@@ -11,15 +11,21 @@ from typing import Any
 from lmtool.config.request import Request, find_first_change, flatten
 from lmtool.config.settings import build_part, saved_settings
 from lmtool.errors import UserError, prefix_user_errors
-from lmtool.runs.run import METRICS_FILE, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run
+from lmtool.runs.run import METRICS_FILE, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run, change_text
 from lmtool.system import schemas
 from lmtool.system.files import read_json, write_json
 
-# Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
+# Settings that may change from those a training was started with: those that do not affect the weights, the budget, ...
 FREE = {
-    *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
-    *("training.patience", "training.save_every", "training.trackers", "prune_method"),
+    *("store_dir", "threads", "resume", "device", "training.save_every", "training.trackers", "prune_method"),
+    "training.log_every",
     *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint stores the first
+}
+BUDGET = {"training.epochs", "training.steps", "training.minutes", "training.patience"}
+# ... and by hand, with resume=RUN, those of the optimizer but its kind, the schedule, and these of the training.
+CHANGEABLE = {
+    *("training.batch_size", "training.bptt", "training.evaluate_every", "training.accuracy_tokens"),
+    *("training.max_grad_norm", "training.embedding_max_norm", "training.precision", "training.compile"),
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # File of the last accepted request.
@@ -80,19 +86,29 @@ def restore_settings(config: Any, before: dict[str, Any], given: Iterable[str]) 
                 setattr(now, name, getattr(then, name))
 
 
-def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Compare the settings that a training was started with to the current ones; return notes about allowed changes.
+def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path, *, by_hand: bool = False) -> None:
+    """Raise UserError for a setting that must not change from that with which a training was started.
 
-    The data may have another name if the store has the same fingerprint. Any other change is a UserError.
+    The data may have another name if the store has the same fingerprint. by_hand: whether CHANGEABLE may change.
     """
     old, new = flatten(before), flatten(now)
-    free = {*FREE, *(key for key in (*old, *new) if key.split(".")[0] == "data")}
-    if (key := find_first_change(old, new, free)) is not None:
+    allowed = {key for key in (*old, *new) if key.split(".")[0] == "data" or (by_hand and _is_changeable(key))}
+    if (key := find_first_change(old, new, {*FREE, *BUDGET, *allowed})) is not None:
         raise UserError(
             f"{key.removesuffix('.kind')}={new.get(key)}: the training in {folder} was started with {old.get(key)}, "
             "which cannot change; set it to that, or train from scratch in another folder"
         )
-    notes = []
+
+
+def find_changes(before: dict[str, Any], now: dict[str, Any], step: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the changes of a training's settings at a step, as in Run.changes, and notes on all changes."""
+    old, new = flatten(before), flatten(now)
+    changes = [
+        {"step": step, "setting": key.removesuffix(".kind"), "before": old.get(key), "after": value}
+        for key, value in new.items()
+        if (key in BUDGET or _is_changeable(key)) and old.get(key) != value
+    ]
+    notes = [change_text(change) for change in changes]
     for key in ("threads", "device"):
         if old.get(key) != new.get(key):
             notes.append(f"{key}={new.get(key)}, was {old.get(key)}: sums round differently from here on")
@@ -103,4 +119,9 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             f"training.{budget[0]} has changed: the learning rate continues as schedule={kind} has it at this share "
             "of the new budget"
         )
-    return notes
+    return changes, notes
+
+
+def _is_changeable(key: str) -> bool:
+    """Return whether a setting that affects the weights, but not the model, may be changed by hand."""
+    return (key.startswith(("schedule.", "optim.")) and key != "optim.kind") or key in CHANGEABLE

@@ -13,6 +13,7 @@ from typing import Any
 
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig, cloze_split
+from lmtool.config.rules import format_value
 from lmtool.config.settings import saved_settings
 from lmtool.data.readers import PACKED, is_kenlm_binary
 from lmtool.errors import UserError
@@ -46,6 +47,7 @@ class Run:
     fitted_on: the parts of the model that were fitted or chosen on each split, e.g. {"valid": ["discounts"]}, or on a
     text, under its text_key.
     started_in: the folder to which relative paths in config["data"] refer.
+    changes: settings that were changed on resuming the training, [{"step", "setting", "before", "after"}].
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class Run:
     checksums: dict[str, str] = field(default_factory=dict)
     fitted_on: dict[str, list[str]] = field(default_factory=dict)
     started_in: str = field(default_factory=os.getcwd)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def settings(self, group: str) -> Any:
         """Return the settings of the option that the run used in a group."""
@@ -120,7 +123,7 @@ class Run:
                 meant = ": its scores.h5 has scores without a model, which lmtool compare and lmtool ensemble can use"
             raise UserError(f"{folder} is not a finished run (it has no run.json){meant}")
         saved = read_json(folder / "run.json", REMEDY, RUN, FORMAT)
-        values = {each.name: saved[each.name] for each in fields(cls) if each.name != "folder"}
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved.keys() - {"folder"}}
         values |= {"members": tuple(saved["members"]), "weights": tuple(map(float, saved["weights"]))}
         return cls(folder=folder, **values)
 
@@ -145,6 +148,12 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
         return {}
     asked = cloze_split(smoother["tune_on"])
     return {smoother["tune_on"]: tuned} if asked is None else {asked: [f"{name}{BY_QUESTIONS}" for name in tuned]}
+
+
+def change_text(change: dict[str, Any]) -> str:
+    """Return an entry of Run.changes in words."""
+    before, after = format_value(change["before"]), format_value(change["after"])
+    return f"{change['setting']}={after}, was {before}, from step {change['step']:,} on"
 
 
 def merge_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -36,6 +36,7 @@ NUMBER, TEXT, FLAG = (float, NoneType), (str, NoneType), (bool, NoneType)  # nul
 OPTIONS = each("model? smoother? counts? output? tree? optim? schedule?", ({"kind": str}, NoneType))
 OPTIONS |= {"training?": (OBJECT, NoneType)}
 SETTINGS = {"kind": str, "vocabulary": {"unit": str}}  # settings of a data set
+CHANGE = {"step": COUNT, "setting": str} | each("before after", object)  # of a setting, on resuming a training
 RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
     "format": int,
     "kind": ("train", "ensemble"),
@@ -44,6 +45,7 @@ RUN = each("store store_fingerprint vocabulary_fingerprint started_in", str) | {
     "weights": [float],
     "mixture": {"cache?": ({"kind": str}, NoneType)},
     "fitted_on": {str: [str]},
+    "changes?": [CHANGE],
 } | each("choices origins checksums", {str: str})  # fmt: skip
 RESULT = each("valid_perplexity? train_perplexity? perplexity? perplexity_per_word?", (POSITIVE, NoneType))
 RESULT |= each("bits_per_character? seconds?", NUMBER)
@@ -74,8 +76,8 @@ RATES = {
     "proposed": POSITIVE,
     "doubt?": str,
 }
-METRICS_LINE = {"train_loss": float} | each("epoch lr?", Range(0.0, 1e100))
-METRICS_LINE |= each("valid_perplexity cloze_perplexity?", POSITIVE)
+METRICS_LINE = {"train_loss?": float, "loss?": float, "step?": COUNT} | each("epoch lr?", Range(0.0, 1e100))
+METRICS_LINE |= each("valid_perplexity? cloze_perplexity?", POSITIVE)
 METRICS_LINE |= each("train_accuracy? valid_accuracy?", (SHARE, NoneType))
 ASKED = each("config_dir?", str) | {"choices?": {str: str}, "values?": {str: object}}
 ASKED |= {"verb": str, "sweep?": bool} | each("order?", [str])
@@ -83,10 +85,14 @@ REQUEST = ASKED | {"started_in": str}
 JOB = {"status": ("running", "done", "failed"), "request": ASKED, "made?": [str], "code?": COUNT}
 JOB |= {"error?": TEXT} | each("value? seconds?", NUMBER)
 JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
-PROGRESS = each("step since waited drops", COUNT) | each("loss_sum rate", float) | {"losses": [float], "clock": RATE}
+PROGRESS = each("step since waited drops earlier_steps earlier_examples", COUNT) | each(
+    "evaluated earlier_epochs", RATE
+)
+PROGRESS |= each("loss_sum rate", float) | {"losses": [float], "clock": RATE}
 STATE = {
     "format": int,
-    "about": {"settings": RUN["config"], "store": str},
+    "about": {"settings": RUN["config"], "store": str, "changes?": [CHANGE]},
+    "batch": {"size": COUNT, "epoch": RATE, "examples": COUNT},
     "position": {"at": COUNT, "epoch_began": {str: object}},
     "progress": PROGRESS | {"best": Range(-math.inf, math.inf)},
     "computed_by": {"precision": str, "forms": [str]},

@@ -60,7 +60,7 @@ class Batches:
         self._part = part
         self._on_device: DeviceWindows | None = None  # for a split in memory
         self._rng = np.random.default_rng(seed)
-        self._taken = 0  # number of batches taken in this epoch
+        self._at = 0  # number of examples of this epoch that were taken or left out
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
         if isinstance(split, StoredTokens):
             if context_size > MAX_POSITION:
@@ -83,52 +83,53 @@ class Batches:
 
     def position(self) -> dict[str, Any]:
         """Return the position after the last batch that was taken, as values that JSON can hold."""
-        return {"at": self._taken, "epoch_began": self._epoch_began}
+        return {"at": self._at, "epoch_began": self._epoch_began}
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """Move to a position: the next batch is the one after it."""
-        self._taken = position["at"]
+        """Move to a position, also of batches of another size: the next batch begins after its examples."""
+        self._at = position["at"]
         self._rng.bit_generator.state = self._epoch_began = position["epoch_began"]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         while True:
             self._epoch_began = self._rng.bit_generator.state
-            for contexts, targets in self._epoch(self._taken):
-                self._taken += 1
+            for after, contexts, targets in self._epoch(self._at):
+                self._at = after
                 yield contexts, targets
-            self._taken = 0
+            self._at = 0
 
-    def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of an epoch after the first `skip`."""
+    def _epoch(self, skip: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield the batches of an epoch after its first `skip` examples, each with the position after it."""
         if isinstance(self._split, StoredTokens):
             yield from self._stream(self._split, skip)
             return
         places = self._places
         order = random_order(self._rng, self._split.tokens if places is None else len(places), self._consecutive)
-        order = order[skip * self.size : self.per_epoch * self.size]
+        order = order[skip : len(order) - max(len(order) - skip, 0) % self.size]
         order = order if places is None else places[order]
         windows: Any = self._split.windows
         if self._device.type != "cpu" and self._context_size <= MAX_POSITION:
             self._on_device = windows = self._on_device or DeviceWindows(self._split.in_memory, self._device)
-        yield from self._cut_batches(windows, order)
+        yield from self._cut_batches(windows, order, skip)
 
-    def _stream(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _stream(self, split: StoredTokens, skip: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         order = self._rng.permutation(split.blocks)
         shuffles = self._rng.integers(1 << 62, size=len(split.group_sizes())).tolist()
-        counts = [examples // self.size for examples in split.group_sizes()]
+        sizes = split.group_sizes()
         group = 0
-        while group < len(counts) and skip >= counts[group]:
-            skip -= counts[group]
+        while group < len(sizes) and skip + self.size > sizes[group]:  # the rest of the group does not fill a batch
+            skip = max(0, skip - sizes[group])
             group += 1
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
             some = np.random.default_rng(shuffles[number])
             examples = places[random_order(some, len(places), self._consecutive)]
             source: Any = windows if self._device.type == "cpu" else DeviceWindows(windows, self._device)
-            yield from self._cut_batches(source, examples[skip * self.size : counts[number] * self.size])
+            end = sizes[number] - (sizes[number] - skip) % self.size
+            yield from self._cut_batches(source, examples[skip:end], sum(sizes[:number]) + skip)
             skip = 0
 
-    def _cut_batches(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield this process's share of the batches of an order `[N]` of examples."""
+    def _cut_batches(self, windows: Any, order: IntArray, position: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield this process's share of the batches of an order `[N]` of examples, from a position in the epoch on."""
         rank, processes = self._part
         share = self.size // processes
         order = order.reshape(-1, self.size)[:, rank * share : (rank + 1) * share]
@@ -139,7 +140,8 @@ class Batches:
                 for array in windows(order[first : first + block].ravel(), self._context_size)
             )
             for at in range(0, len(targets), share):
-                yield contexts[at : at + share], targets[at : at + share]
+                position += self.size
+                yield position, contexts[at : at + share], targets[at : at + share]
 
 
 class Streams(Batches):
@@ -170,7 +172,15 @@ class Streams(Batches):
         self.per_epoch = split.tokens // self.size
         self._sentences, self._reset_share = sentences or split, reset_share
 
-    def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def position(self) -> dict[str, Any]:
+        return super().position() | {"shape": [self._rows, self._length]}
+
+    def go_to(self, position: dict[str, Any]) -> None:
+        """Move to a position. Rows of another number or length cannot continue where it is: a new epoch begins."""
+        same = position["shape"] == [self._rows, self._length]
+        super().go_to(position if same else position | {"at": 0})
+
+    def _epoch(self, skip: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         assert isinstance(self._split, Split), "it is kept in memory"
         length, columns = self._length, self.per_epoch * self._length
         begin = int(self._rng.integers(self._split.tokens - self._rows * columns + 1))
@@ -178,7 +188,7 @@ class Streams(Batches):
         share = self._rows // processes
         starts = begin + columns * np.arange(rank * share, (rank + 1) * share)
         resets = self._rng.random(self.per_epoch) < self._reset_share
-        for step in range(skip, self.per_epoch):
+        for step in range(skip // self.size, self.per_epoch):
             index = starts[:, None] + step * length + np.arange(length)
             source = self._sentences if resets[step] else self._split
             words, targets = (
@@ -187,7 +197,7 @@ class Streams(Batches):
             )
             if step == 0:
                 words[:, 0] = self._split.bos
-            yield words, targets
+            yield (step + 1) * self.size, words, targets
 
 
 def make_batches(

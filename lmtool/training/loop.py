@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lmtool.config.training import Forms, Gradients, Precision
+from lmtool.config.training import Forms, Precision
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError, first_line
 from lmtool.neural import forms
@@ -49,10 +49,11 @@ def train(
 ) -> Trained:
     """Train until the budget is used up; the model then has the weights that were best by training.keep_best.
 
-    Writes to `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a checkpoint
-    of the same plan. on_evaluation: called with each of these lines; if it returns True, the training ends as if its
-    budget were used up. cloze: returns the results of cloze questions. Raises UserError if the loss diverges (the best
-    weights so far are kept), and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
+    Writes to `out`: metrics.jsonl, with lines of evaluations and of logged steps; the best weights; checkpoints.
+    resume: a checkpoint of the same plan. on_evaluation: called with each line of an evaluation; if it returns True,
+    the training ends as if its budget were used up. cloze: returns the results of cloze questions. Raises UserError if
+    the loss diverges (the best weights so far are kept), and Interrupted, after writing a checkpoint, on SIGINT and
+    SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
@@ -118,12 +119,19 @@ class _Training:
     @property
     def epoch(self) -> float:
         """Number of epochs done."""
-        return self.progress.step / self.batches.per_epoch
+        progress = self.progress
+        return progress.earlier_epochs + (progress.step - progress.earlier_steps) / self.batches.per_epoch
+
+    @property
+    def examples_done(self) -> int:
+        """Number of examples of all processes."""
+        progress = self.progress
+        return progress.earlier_examples + (progress.step - progress.earlier_steps) * self.batches.size
 
     @property
     def examples_per_second(self) -> float:
         """Examples of all processes per second of training."""
-        return self.progress.step * self.batches.size / max(self.progress.clock, 1e-9)
+        return self.examples_done / max(self.progress.clock, 1e-9)
 
     def done(self) -> float:
         """Return the used share of the budget."""
@@ -143,7 +151,8 @@ class _Training:
         if signal:
             self.end_early(int(signal))
         remaining = progress.step * (1 / done - 1) if done else math.inf  # steps; under half an interval is added
-        due = progress.since >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
+        waited = round((self.epoch - progress.evaluated) * self.batches.per_epoch)  # in steps of the current size
+        due = waited >= self.per_evaluation and 2 * remaining > self.per_evaluation - 1
         if progress.since and (over or due):
             self.evaluate(done, stop)
             return True
@@ -171,6 +180,9 @@ class _Training:
         progress.loss_sum += value
         now = time.perf_counter()
         progress.clock += now - start
+        if (every := settings.log_every) is not None and progress.step % every == 0:
+            step_line = {"epoch": self.epoch, "step": progress.step, "loss": self.processes.mean(value)}
+            self.reporter.add(step_line | {"lr": progress.rate, "seconds": progress.clock})
         if self.reporter.due(now):
             mean = progress.loss_sum / progress.since
             self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
@@ -202,7 +214,7 @@ class _Training:
         line = {
             "epoch": self.epoch,
             "step": progress.step,
-            "examples": progress.step * self.batches.size,
+            "examples": self.examples_done,
             "train_loss": train_loss,
             "train_accuracy": train_accuracy,
             "valid_loss": valid_loss,
@@ -231,7 +243,7 @@ class _Training:
         progress.losses.append(loss)
         if not self.average.count and self.plan.optim.averages_after(progress.losses):
             self.average.begin()
-        progress.since, progress.loss_sum = 0, 0.0
+        progress.since, progress.loss_sum, progress.evaluated = 0, 0.0, self.epoch
         self.reporter.evaluation(done, line)
         if self.on_evaluation is not None:
             self._ended = self.on_evaluation(line) is True
@@ -262,10 +274,11 @@ class _Training:
             "about": self.plan.about,
             "processes": self.processes.size,
             "streamed": self.batches.streamed,
-            "gradients": _gradients(self.model),
+            "gradients": optimizers.gradients_of(self.model),
             "progress": asdict(self.progress),
             "averaged": self.average.count,
             "position": self.batches.position(),
+            "batch": {"size": self.batches.size, "epoch": self.epoch, "examples": self.examples_done},
             "loss_sums": loss_sums,
             "computed_by": self.computed_by(),
         }
@@ -275,10 +288,11 @@ class _Training:
     def restore(self, state: TrainingState) -> None:
         """Continue from a checkpoint of the same kind of training."""
         values = state.values
-        _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
-        _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        _require_same("training.embedding_gradients", values["gradients"], _gradients(self.model), self.out)
+        state.require_equal("processes", self.processes.size, "processes", self.out)
+        state.require_equal("streamed", self.batches.streamed, streaming, self.out)
+        gradients = optimizers.gradients_of(self.model)
+        state.require_equal("gradients", gradients, "training.embedding_gradients", self.out)
         tensors, saved = model_tensors(self.model), state.part("model.")
         if tensors.keys() != saved.keys():
             raise UserError(f"{self.out} holds the training of another model: train in another folder")
@@ -289,7 +303,10 @@ class _Training:
         self.batches.go_to(values["position"])
         self.average.load(state.part("average."), values["averaged"])
         loss_sum = values["loss_sums"][self.processes.rank]
-        self.progress = Progress(**values["progress"] | {"loss_sum": loss_sum})
+        self.progress = progress = Progress(**values["progress"] | {"loss_sum": loss_sum})
+        if (batch := values["batch"])["size"] != self.batches.size:
+            progress.earlier_steps, progress.earlier_epochs = progress.step, batch["epoch"]
+            progress.earlier_examples = batch["examples"]
         self.model.carry(state.part(f"carried.{self.processes.rank}."))
         set_random_states(state.part(f"random.{self.processes.rank}."), self.model.device)
         self._computed_before = values["computed_by"]
@@ -309,7 +326,7 @@ class _Training:
             cloze=json.loads(notes["cloze"]),
             parameters=self.model.parameter_count,
             steps=progress.step,
-            examples=progress.step * self.batches.size,
+            examples=self.examples_done,
             examples_per_second=self.examples_per_second,
             epochs=self.epoch,
             training_seconds=progress.clock,
@@ -331,13 +348,3 @@ class _Training:
         best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step
         saved = f"the best model so far is in {best}" if best.exists() else "nothing was saved"
         raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.max_grad_norm; {saved}")
-
-
-def _gradients(model: NeuralModel) -> str:
-    """Return the value of training.embedding_gradients that a model has."""
-    return (Gradients.sparse if model.sparse_parameters() else Gradients.dense).name
-
-
-def _require_same(name: str, begun: object, now: object, out: Path) -> None:
-    if begun != now:
-        raise UserError(f"{name}: {out} was begun with {begun}, not {now}, and can only be resumed with {begun}")

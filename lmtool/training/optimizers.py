@@ -42,6 +42,11 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
     return dense
 
 
+def gradients_of(model: NeuralModel) -> str:
+    """Return the value of training.embedding_gradients that a model has."""
+    return (Gradients.sparse if model.sparse_parameters() else Gradients.dense).name
+
+
 def make_optimizers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
     """Return the optimizers of the settings: one for dense gradients, then one for sparse ones, if there are any."""
     sparse = model.sparse_parameters()

@@ -56,7 +56,8 @@ class Progress:
     waited: number of evaluations since the best one.
     drops: number of times that the schedule has lowered the rate.
     rate: learning rate of the last step.
-    losses: this loss at each evaluation.
+    losses: this loss at each evaluation; evaluated: epochs before the last one.
+    earlier_steps, earlier_epochs, earlier_examples: those before the last change of the batch size.
     """
 
     step: int = 0
@@ -68,6 +69,10 @@ class Progress:
     drops: int = 0
     rate: float = 0.0
     losses: list[float] = field(default_factory=list)
+    evaluated: float = 0.0
+    earlier_steps: int = 0
+    earlier_epochs: float = 0.0
+    earlier_examples: int = 0
 
 
 def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds: float) -> float:

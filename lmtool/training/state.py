@@ -26,7 +26,7 @@ from lmtool.system.checksums import verify
 from lmtool.system.files import atomic_write, remove_stale
 from lmtool.system.schemas import OBJECT, require_kind
 
-FORMAT = 4
+FORMAT = 5
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,11 @@ class TrainingState:
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Return the tensors whose names begin with a prefix, under the rest of their names."""
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+
+    def require_equal(self, key: str, now: object, setting: str, out: Path) -> None:
+        """Raise UserError, naming a setting and the folder, unless a value is as now."""
+        if (begun := self.values[key]) != now:
+            raise UserError(f"{setting}: {out} was begun with {begun}, not {now}, and can only be resumed with {begun}")
 
 
 def save_state(state: TrainingState, folder: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, whole_numbers, word_counts
+from lmtool.trees.division import Halves
 from lmtool.trees.tree import Int32s, Tree
 
 
@@ -74,12 +75,13 @@ def bisection_tree(order: IntArray, cut: Callable[[IntArray, IntArray], IntArray
     return Tree(children, np.arange(words, dtype=np.int32))
 
 
-def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
-    """Halve the list of all words until single words are left; the first half of an odd number gets one word more.
+def balanced_tree(order: IntArray | Sequence[int], split: str = "ceil") -> Tree:
+    """Halve the list of all words until single words are left.
 
     order: int64 `[W]`, the ids 0 to W-1, each once; also a tensor on the CPU or a list. Neighbors in it share most of
     their code: in an alphabetical list, words with the same first letters. All depths are log2 W, rounded down or up.
-    Raises ValueError if order is not the ids 0 to W-1, each once.
+    split: whether the first half of an odd number of words gets one more (ceil) or one less (floor). Raises ValueError
+    if order is not the ids 0 to W-1, each once, or split is another word.
 
     >>> from lmtool.trees import balanced_tree, code_strings
     >>> code_strings(balanced_tree([2, 0, 1]))  # of words 0, 1 and 2
@@ -88,7 +90,10 @@ def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
     order = whole_numbers("balanced_tree: order", order, ("W",))
     if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
         raise ValueError(f"balanced_tree: order must have the ids 0 to W-1, one or more, each once; got {order}")
-    return bisection_tree(order, lambda starts, ends: (starts + ends + 1) // 2)
+    if split not in Halves.__members__:
+        raise ValueError(f"balanced_tree: split must be ceil or floor; got {split!r}")
+    more = int(split == "ceil")
+    return bisection_tree(order, lambda starts, ends: (starts + ends + more) // 2)
 
 
 def random_tree(words: int, seed: int) -> Tree:

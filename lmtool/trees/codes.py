@@ -48,7 +48,7 @@ def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = N
     total = len(names) if names is not None else max(word for word, _ in codes) + 1
     missing = set(range(total)) - {word for word, _ in codes}
     if missing:
-        which = f"{len(missing)} of the {total} words, such as {name(min(missing))}"
+        which = f"{len(missing)} of the {total} words, such as {', '.join(map(name, sorted(missing)[:3]))}"
         raise UserError(f"the tree misses {which}: give each one a code, or build a tree for this vocabulary")
     for word, code in codes:
         if set(code) - {"0", "1"} or (not code and len(codes) > 1):

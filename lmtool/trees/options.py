@@ -11,7 +11,7 @@ from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
-from lmtool.trees.division import Division, Method, require_division
+from lmtool.trees.division import Division, Halves, Method, require_division
 
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
@@ -27,16 +27,18 @@ class BalancedTree(TreeConfig):
 
         \lfloor \log_2 W \rfloor \le d(w) \le \lceil \log_2 W \rceil
 
-    d(w) is the depth of word w of W words. The first half of an odd number of words gets one more.
+    d(w) is the depth of word w of W words. The first half of an odd number of words gets one more, or with
+    `split=floor` one less, as in most recursive code.
 
     Source: lmtool's own, a baseline beside the random tree of Mnih & Hinton (2009).
     Complexity: O(W log W) to build; paths of about log2 W nodes.
     """
 
     kind: str = "balanced"
+    split: Halves = Halves.ceil
 
     def build(self, words: TreeWords) -> Tree:
-        return trees.balanced_tree(sorted(range(len(words.words)), key=words.words.__getitem__))
+        return trees.balanced_tree(sorted(range(len(words.words)), key=words.words.__getitem__), self.split.value)
 
 
 @dataclass(slots=True)

@@ -98,6 +98,17 @@ def test_explain_of_a_mixture_and_of_a_network(
     assert network.explain("cat the").rows[1]["rank"] == 1 + ranked.index("the")
 
 
+def test_a_word_is_found_as_gensim_finds_it(network: lmtool.TextModel) -> None:
+    assert np.array_equal(network["cat"], network.embeddings[network.vocabulary["cat"]]) and network["cat"].shape == (
+        4,
+    )
+
+
+def test_the_result_of_a_training_is_loaded(cats: lmtool.Corpus) -> None:
+    run = lmtool.train({"kind": "ngram", "order": 1}, cats)
+    assert lmtool.load(run).name == str(run.folder)  # type: ignore[arg-type]
+
+
 # paths and trees
 
 
@@ -179,6 +190,7 @@ def test_a_vocabulary_is_used_like_a_dict(bigrams: lmtool.TextModel) -> None:
     vocabulary = bigrams.vocabulary
     assert "cat" in vocabulary and "bird" not in vocabulary and [*vocabulary] == [*vocabulary.words]
     assert vocabulary["cat"] == vocabulary.words.index("cat") and len(vocabulary) == 7
+    assert "cat" in bigrams and "bird" not in bigrams
     assert repr(Vocabulary(("a", "<unk>", "<s>"), np.zeros(3), None, 1)) == "Vocabulary(3 words: a, <unk>, <s>)"
 
 

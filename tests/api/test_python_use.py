@@ -371,9 +371,10 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     shown = [output.data for output in outputs if output.output_type == "execute_result"]
-    assert (
-        sum("<table>" in data.get("text/html", "") for data in shown) == 7
-    )  # corpus, runs, evaluation, mixture, sweep, tree
+    html = [data.get("text/html", "") for data in shown]
+    # corpus, examples, 2 runs, evaluation, mixture, sweep, explain, discounts, continuations, tree, paths
+    assert sum("<table>" in each for each in html) == 12
+    assert sum("data:image/png" in each for each in html) == 2  # the tree of a corpus and of a model
     assert sum("image/png" in data for data in shown) == 1  # network.plot()
     assert sum("dataframe" in data.get("text/html", "") for data in shown) == 2
     said = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")

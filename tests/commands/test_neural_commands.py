@@ -153,11 +153,39 @@ def test_the_tree_is_written_before_it_is_printed(lmtool: Run, tmp_path: Path, m
 
 
 def test_the_preset_of_a_network_at_the_size_of_a_notebook(lmtool: Run) -> None:
-    # 24 embeddings of 10; of 22 nodes: embeddings of 16, alpha; beta, c of 16; W 16 x 30, U 16 x 16
-    parameters = 24 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
+    # 23 embeddings of 10, none of <s>; of 22 nodes: embeddings of 16, alpha; beta, c of 16; W 16 x 30, U 16 x 16
+    parameters = 23 * 10 + 22 * 16 + 22 + 2 * 16 + 16 * 30 + 16 * 16
     said = lmtool("train", "+experiment=morin_bengio2005_toy", "training.epochs=1")
     assert "output.nodes.hidden.weight 480, " in said and f"; {parameters:,} in all" in said
     assert "best valid perplexity " in said and f"{parameters:,} parameters" in said
+
+
+PLAIN = "model.activation=tanh model.layer_norm=false model.gated=false model.dropout=0 model.input_dropout=0"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "optim=adamw",
+        "optim=adam optim.weight_decay=0.1 training.embedding_gradients=dense model.tied=false",
+        "optim=adagrad output=hierarchical tree=huffman model.across_sentences=true model.context_reset_prob=0.2",
+        f"optim=sgd optim.lr=0.5 model.tied=false optim.weight_decay=0.1 training.embedding_max_norm=1 {PLAIN}",
+        f"optim=sgd optim.momentum=0.9 output=nce {PLAIN}",
+    ],
+)
+def test_the_embedding_of_padding_stays_zero_and_is_no_parameter(lmtool: Run, words: str) -> None:
+    from safetensors.torch import load_file
+
+    line = ["train", "data=toy", "model.context_size=2", "model.embedding_dim=8", "model.hidden_dim=8", *words.split()]
+    line += ["model.fofe_window=0", "training.epochs=2", "training.batch_size=16"]
+    lmtool(*line, "model.full_windows=true", "model.zero_padding=true", "hydra.run.dir=zero")
+    lmtool(*line, "model.full_windows=true", "hydra.run.dir=other")
+    assert result("zero")["parameters"] == result("other")["parameters"] - 8
+    weights = load_file("zero/checkpoint.safetensors")["encoder.embedding.weight"]
+    assert (weights[-1] == 0).all() and (weights[:-1] != 0).any(1).all()
+    assert "model.zero_padding=true: needs model.full_windows=true" in lmtool(*line, "model.zero_padding=true", code=2)
+    long = [*line, "model.full_windows=true", "model.zero_padding=true", "model.fofe_window=9"]
+    assert "set model.fofe_window=0" in lmtool(*long, code=2)
 
 
 def test_predict_prints_the_decisions_on_the_path_of_each_word(lmtool: Run) -> None:

@@ -153,6 +153,9 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
     # p(c) = (2 + 2 (3/12)) / 5 = 1/2, and c is the answer of both questions.
     assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
+    lmtool("train", "model=ngram", *options, "smoother.alpha=2", *data, "hydra.run.dir=added")
+    lmtool("eval", "run=added", "hydra.run.dir=added-valid")  # p(c) = (2 + 2 (4/15)) / 5
+    assert result("added-valid")["cloze"]["local_perplexity"] == pytest.approx(75 / 38, rel=1e-12)
     rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
     assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]
     p = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])

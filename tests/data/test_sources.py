@@ -24,6 +24,7 @@ from lmtool.data.sources.builtin import SyntheticData, sentences
 from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
+from lmtool.runs.run import Run
 from tests.conftest import RULES
 from tests.data.servers import Failing, serving
 
@@ -202,9 +203,11 @@ def test_hw3_cloze(real_data: Path, tmp_path: Path, lmtool: Callable[..., str]) 
         pytest.skip("needs LMTOOL_DATA with hw3/")
     lmtool("train", "data=hw3", "model=ngram", "model.order=3", "hydra.run.dir=kn3")
     printed = lmtool("eval", "run=kn3")
+    said = lmtool("train", "data=hw3", "data.sentence_end=false", "model=ngram", "model.order=6", "out=stream")
+    assert "windows of 6 tokens in train: 887,521, distinct 772,669" in said
     # 3,370 questions, perplexity 3.213 for a correct interpolated modified Kneser-Ney of order 3.
     assert "3,370" in printed and "3.2128" in printed
-    with Corpus.open(next(Path("stores").glob("hw3-*.h5"))) as corpus:
+    with Corpus.open(Run.open(Path("kn3")).store) as corpus:
         cloze = corpus.cloze("valid")
         assert cloze is not None and cloze.candidates.shape == (3370, 50)
         last = [corpus.vocabulary.words[k] for k in cloze.contexts_matrix(3, corpus.vocabulary.bos)[0]]

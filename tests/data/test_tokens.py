@@ -36,6 +36,9 @@ def test_sentences_without_their_ends(tmp_path: Path) -> None:
         bigrams = dict(zip(map(tuple, counts.trie.ngrams(2, 0, 5).tolist()), counts.count[1][:].tolist(), strict=True))
         bos = vocabulary.bos
         assert bigrams == {(a, b): 3, (b, c): 1, (d, a): 1, (bos, a): 2, (bos, d): 1}
+        # Windows behind <s> <s>: a (twice), a b (twice), a b c, d, d a, d a b.
+        assert count_ngrams(corpus.text("train"), vocabulary, 3).distinct_windows == 6
+        assert count_ngrams(corpus.text("train"), vocabulary, 1).distinct_windows == 4
         with pytest.raises(UserError, match=r"training\.memory=null"):
             corpus.stored("train")
     # Files, strings and texts from memory have the same tokens.

@@ -7,8 +7,10 @@ import shlex
 import shutil
 import sysconfig
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -104,7 +106,7 @@ def few_docstrings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_pages_run(lmtool: Run, with_curves: None, few_docstrings: None) -> None:
     """Run all pages as one session, because the guides use the runs of the README. A block of `text` has lines that
-    the commands of the block before it print.
+    the block before it prints.
     """
     done: set[str] = set()
     for page in pages():
@@ -118,7 +120,9 @@ def test_the_pages_run(lmtool: Run, with_curves: None, few_docstrings: None) -> 
                 continue
             printed = set()
             if block.language == "python":
-                exec(compile(block.text, block.place, "exec"), names)
+                with redirect_stdout(StringIO()) as said:
+                    exec(compile(block.text, block.place, "exec"), names)
+                printed = set(map(str.rstrip, said.getvalue().splitlines()))
                 continue
             assert len(command_lines(block.text)) == len([line for line in block.text.splitlines() if line.strip()])
             for words in command_lines(block.text):

@@ -143,6 +143,13 @@ def test_witten_bell_by_hand() -> None:
     assert after(model, "a") == pytest.approx(
         {"a": 3 / 25, "b": 2 / 5, "c": 1 / 5, "</s>": 3 / 25, "<unk>": 4 / 25, "<s>": 0}, rel=FLOAT32
     )
+    # alpha = 2: unigrams (c + 2) / (9 + 10): b 4/19, <unk> 2/19. Backed off, a gets 2/5 (5/19) / (12/19) = 1/6.
+    model = model_of(SENTENCES, 2, WittenBell(2, alpha=2.0, types=5))
+    assert after(model, "a")["b"] == pytest.approx((2 + 8 / 19) / 5, rel=FLOAT32)
+    model = model_of(SENTENCES, 2, WittenBell(2, interpolate=False, alpha=2.0, types=5))
+    want = {"a": 1 / 6, "b": 2 / 5, "c": 1 / 5, "</s>": 1 / 6, "<unk>": 1 / 15, "<s>": 0}
+    assert after(model, "<unk>")["<unk>"] == pytest.approx(2 / 19, rel=FLOAT32)
+    assert after(model, "a") == pytest.approx(want, rel=FLOAT32)
 
 
 def test_laplace_by_hand() -> None:

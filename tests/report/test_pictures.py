@@ -131,6 +131,20 @@ def test_learning_rates_are_drawn_at_their_evaluations(tmp_path: Path) -> None:
 
 
 @needs_matplotlib
+@pytest.mark.parametrize(("last", "scale"), [(0.8, "log"), (0.9, "linear")])
+def test_cloze_perplexities_and_losses_of_steps_have_panels(last: float, scale: str) -> None:
+    steps = [float(step) for step in range(1, 5001)]
+    losses = [9.0 - (9.0 - last) * step / 5000 for step in steps]
+    history = History([1.0, 2.0], [], [20.0, 10.0], [], [], [0.1, 0.2], [3.0, 2.5], steps, losses)
+    axes = {each.get_ylabel(): each for each in training_curves(history).axes}
+    assert axes.keys() == {"perplexity", "cloze perplexity", "learning rate", "training loss (nats)"}
+    assert list(axes["cloze perplexity"].get_lines()[0].get_ydata()) == [3.0, 2.5]
+    loss = axes["training loss (nats)"]
+    (line,) = loss.get_lines()
+    assert loss.get_yscale() == scale and line.get_xdata()[1] == 4.0 and len(line.get_xdata()) == 1667
+
+
+@needs_matplotlib
 def test_fonts_are_listed_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
@@ -255,6 +269,7 @@ def test_settings_whose_ratios_are_alike_have_a_log_axis(values: str, log: bool)
 def test_perplexities_on_train_are_dashed_lines() -> None:
     valid = [({"order": str(n), "smoother": name}, 10.0 * n) for n in (1, 2, 3) for name in ("a", "b")]
     train = [(settings, value / 2) for settings, value in valid if settings["smoother"] == "b"]
+    train.append(({"order": "all", "smoother": "b"}, 1.0))  # of a job whose perplexity on valid is infinite
     (axes,) = settings_figure(charts_of(valid)[0], "perplexity on valid", train).axes
     first, second, dashed = axes.get_lines()
     assert list(dashed.get_ydata()) == [5, 10, 15] and dashed.get_linestyle() == "--"
@@ -279,6 +294,16 @@ def test_a_history(tmp_path: Path) -> None:
     assert found.train == pytest.approx([np.e] * 3) and found.valid_accuracy == []
     assert found.rates == [0.1] * 3
     assert read_history(file, False).train == []  # the loss is not -log p
+
+
+def test_logged_steps_and_cloze_questions_of_a_history(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    lines = ['{"epoch": 0.5, "step": 10, "loss": 4.5, "lr": 0.2}\n', LINE % (0.5, 30.0)]
+    lines += ['{"epoch": 0.6, "step": 12, "loss": 4.0, "lr": 0.2}\n', LINE % (1, 20.0)]
+    file.write_text("".join(lines).replace('"lr": 0.1', '"lr": 0.1, "cloze_perplexity": 3.5'))
+    found = read_history(file, True)
+    assert (found.steps, found.losses) == ([10, 12], [4.5, 4.0])
+    assert (found.epochs, found.valid, found.cloze, found.rates) == ([0.5, 1], [30, 20], [3.5, 3.5], [0.1, 0.1])
 
 
 def test_metrics_without_learning_rates(tmp_path: Path) -> None:

@@ -282,6 +282,8 @@ DAMAGE = [
     ("report kn3 words=2", None, "words=2: must be a number from 3 to 5000, or a list"),
     ("report kn3 words=[1,2,3]", None, "words=[1, 2, 3]: must be"),
     ("report kn3 map=umap", None, "map"),
+    ("report kn3 metric=cloze_perplexity", None, "metric=cloze_perplexity: no sweep with two jobs that have it"),
+    ("report kn3 metric=loss", None, "metric"),
 ]
 
 

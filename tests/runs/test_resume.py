@@ -391,3 +391,69 @@ def test_a_training_that_was_killed_before_its_request_was_accepted(lmtool: Run)
         assert "request.json is damaged" in said and "train from scratch instead" in said and said.count("\n") == 1
     request.write_text(whole)
     lmtool("train", "resume=run", "training.epochs=2")
+
+
+PLAIN = [*LINE, "optim=sgd", "optim.lr=0.1", "schedule=constant", "training.evaluate_every=1"]
+
+
+def metrics(key: str) -> list[Any]:
+    return [json.loads(line)[key] for line in Path("run", METRICS_FILE).read_text().splitlines()]
+
+
+def changes() -> list[Any]:
+    saved = json.loads(Path("run", "run.json").read_text())["changes"]
+    return [(each["step"], each["setting"], each["before"], each["after"]) for each in saved]
+
+
+def test_a_rate_changed_by_hand(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:  # the names article's drop: the rate changes within the budget
+        signal_after(patch, 16, signal.SIGINT)
+        lmtool("train", *PLAIN, "training.epochs=4", "out=run", code=130)
+    said = lmtool("train", "resume=run", "optim.lr=0.01")
+    assert "note: optim.lr=0.01, was 0.1, from step 16 on\n" in said
+    assert metrics("lr") == [0.1, 0.1, 0.01, 0.01] and changes() == [(16, "optim.lr", 0.1, 0.01)]
+    said = lmtool("train", "resume=run", "training.epochs=5")  # the changed rate stays
+    assert "optim.lr" not in said and metrics("lr") == [0.1, 0.1, 0.01, 0.01, 0.01]
+    lmtool(
+        "train", "resume=run", "training.epochs=7", "schedule=steps", "schedule.milestones=[48]", "optim.momentum=0.9"
+    )
+    assert metrics("lr")[5:] == [0.01, 0.001] and metrics("epoch") == [1, 2, 3, 4, 5, 6, 7]
+    assert changes()[1:] == [
+        (32, "training.epochs", 4.0, 5.0),
+        *((40, *change) for change in (("optim.momentum", 0.0, 0.9), ("schedule", "constant", "steps"))),
+        *((40, *change) for change in (("schedule.milestones", None, [48]), ("schedule.gamma", None, 0.1))),
+        (40, "training.epochs", 5.0, 7.0),
+    ]
+    lmtool("report", "run", "out=page")
+    page = Path("page", "report.html").read_text()
+    lmtool("export", "run=run", "to=card")
+    for text in (page, Path("run", "README.md").read_text()):
+        assert "Changed on resuming: optim.lr=0.01, was 0.1, from step 16 on" in text
+    for words in (["optim=adam"], ["model.dropout=0.1"], ["seed=5"], ["training.shuffle_block=4"], ["output=nce"]):
+        said = lmtool("train", "resume=run", "training.epochs=8", *words, code=2)
+        key, _, value = words[0].partition("=")
+        assert f"{key}={value}: the training in run was started with" in said.replace(str(Path.cwd()) + "/", "")
+    # An option of another kind drops the values of the one before it.
+    lmtool("train", "resume=run", "training.epochs=8", "schedule=constant")
+    assert metrics("lr")[-1] == 0.01
+
+
+def test_from_python_a_rate_changes_likewise(lmtool: Run) -> None:
+    import lmtool as python
+
+    lmtool("train", *PLAIN, "training.epochs=1", "out=run")
+    run = python.train(resume="run", optim={"lr": 0.01}, training={"epochs": 2})
+    assert metrics("lr") == [0.1, 0.01] and changes()[0] == (8, "optim.lr", 0.1, 0.01)
+    assert "optim.lr=0.01, was 0.1, from step 8 on" in run.notes
+
+
+def test_batches_of_another_size_continue_with_the_examples_that_are_left(
+    lmtool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        signal_after(patch, 12, signal.SIGINT)  # 64 of 137 examples of the second epoch
+        lmtool("train", *PLAIN, "training.epochs=3", "out=run", code=130)
+    lmtool("train", "resume=run", "training.batch_size=32")
+    assert metrics("step") == [8, 14, 18] and metrics("epoch") == [1, 2, 3]
+    assert metrics("examples") == [128, 12 * 16 + 2 * 32, 12 * 16 + 6 * 32]
+    assert changes() == [(12, "training.batch_size", 16, 32)]

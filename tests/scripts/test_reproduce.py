@@ -49,7 +49,7 @@ def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
     recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     known: list[str] = []
     for step in recipe["step"]:
-        verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
+        verb, *words = shlex.split(step["command"].replace("{examples}", "."))
         build_settings(composed_line(verb, *words), VERB_SETTINGS[verb])
         for word in words:
             key, value = word.split("=", 1)

@@ -144,3 +144,26 @@ def test_positions_by_hand(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_context_too_long_for_streaming(toy: Corpus) -> None:
     with pytest.raises(UserError, match=r"model\.context_size=256: at most 255"):
         Batches(toy.stored("train"), 8, 256, seed=1)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("before", "taken", "after"), [(8, 7, 4), (4, 12, 9)])
+def test_after_a_change_of_size_no_example_comes_twice(
+    streamed: bool, before: int, taken: int, after: int, toy: Corpus, small_blocks: None
+) -> None:
+    """By hand: 137 examples in memory; streamed, three groups of 45, 45 and 36, of which each batch is cut."""
+    joined = toy.split("train").as_stream(across_sentences=True)
+    split = toy.stored("train", across_sentences=True) if streamed else joined
+    in_memory, in_groups = {8: (20, 7 + 9), 4: (9, 4 + 4)}[before]
+    rest = in_groups if streamed else in_memory
+    first = Batches(split, before, 137, seed=3)  # the whole text before it tells an example from the others
+    seen = take(first, taken)
+    second, third = (Batches(split, after, 137, seed=99) for _ in range(2))
+    second.go_to(first.position())
+    continued = iter(second)
+    seen += itertools.islice(continued, rest)
+    rows = [tuple(row) for contexts, _ in seen for row in contexts.tolist()]
+    assert len(set(rows)) == len(rows) == before * taken + after * rest
+    third.go_to(second.position())
+    for found, wanted in zip(take(third, 3), continued, strict=False):
+        assert torch.equal(found[0], wanted[0])

@@ -27,6 +27,7 @@ from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.devices import WORKSPACE, choose_device
+from lmtool.plots.curves import read_history
 from lmtool.runs.run import METRICS_FILE
 from lmtool.system.terminal import first_use_announced, in_notebook, progress_bar
 from lmtool.training import loop, reporting
@@ -201,6 +202,31 @@ def test_a_training_records_its_rates(schedule: ScheduleConfig, toy: Corpus, tmp
         made = line["step"] - 1
         assert line["lr"] == learning_rate(schedule, ADAM.lr, done=made / 32, steps=made, drops=0)
     assert 0 < lines[0]["lr"] < lines[1]["lr"] < ADAM.lr  # warmed up
+
+
+def test_the_losses_of_steps(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each third step has a line; evaluations are as without, and readers of evaluations skip the others."""
+    monkeypatch.setattr(reporting, "MAX_LINES", 2)
+    for name, every in (("plain", None), ("one", 1), ("three", 3)):
+        run(toy, tmp_path / name, training(epochs=2, evaluate_every=1, log_every=every))
+    plain, one, three = (
+        [json.loads(line) for line in (tmp_path / name / METRICS_FILE).read_text().splitlines()]
+        for name in ("plain", "one", "three")
+    )
+    assert [line["step"] for line in one] == [*range(1, 9), 8, *range(9, 17), 16]
+    losses = [line for line in one if "loss" in line]
+    for evaluation, begun in zip(plain, (0, 8), strict=True):
+        mean = sum(line["loss"] for line in losses[begun : begun + 8]) / 8
+        assert evaluation["train_loss"] == pytest.approx(mean, abs=1e-12)
+    assert [set(line) for line in losses] == [{"epoch", "step", "loss", "lr", "seconds"}] * 16
+    assert [line for line in three if "loss" in line] == [
+        {**line, "seconds": other["seconds"]}
+        for line, other in zip(losses[2::3], [line for line in three if "loss" in line], strict=True)
+    ]
+    evaluations = [line["valid_loss"] for line in three if "valid_loss" in line]
+    assert evaluations == [line["valid_loss"] for line in plain]
+    history = read_history(tmp_path / "one" / METRICS_FILE, True)
+    assert history.epochs == [1, 2] and len(history.valid) == 2
 
 
 def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:

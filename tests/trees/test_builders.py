@@ -24,6 +24,7 @@ from lmtool.trees.builders import (
     huffman_tree,
     random_tree,
 )
+from lmtool.trees.codes import code_strings
 from lmtool.trees.tree import Tree
 from tests.trees.checks import check, codes, same, zipf
 
@@ -271,3 +272,23 @@ def test_words_in_the_same_places_are_near() -> None:
 def test_next_to_no_text(ids: list[int], words: int) -> None:
     found = neighbor_vectors(np.array(ids, dtype=np.int64), np.bincount(ids, minlength=words), 50)
     assert found.shape[0] == words and 1 <= found.shape[1] <= 50 and np.isfinite(found).all()
+
+
+def test_floor_gives_the_codes_of_the_plain_recursion() -> None:
+    """As in the notebook: 42 words, the left half the smaller one."""
+
+    def recursive(words: list[int], code: str = "") -> dict[int, str]:
+        if len(words) == 1:
+            return {words[0]: code}
+        middle = len(words) // 2
+        return recursive(words[:middle], code + "0") | recursive(words[middle:], code + "1")
+
+    order = np.random.default_rng(1).permutation(42)
+    floor = balanced_tree(order, "floor")
+    assert dict(zip(range(42), code_strings(floor), strict=True)) == recursive(order.tolist())
+    assert code_strings(balanced_tree([0, 1, 2])) == ["00", "01", "1"] and code_strings(
+        balanced_tree([0, 1, 2], "floor")
+    ) == ["0", "10", "11"]
+    assert floor.depths.sum() == 22 * 5 + 20 * 6
+    with pytest.raises(ValueError, match="split must be ceil or floor; got 'half'"):
+        balanced_tree(order, "half")

@@ -26,7 +26,7 @@ class Encoder(Formed, ABC):
     output_dim: D, which is E unless the encoder sets another one. across_sentences: whether contexts extend into
     earlier sentences. consecutive: number of consecutive examples in a batch that make forward faster. embedding: the
     vectors of the words, in torch's default dtype; they start with unit length on average, so that tied logits start at
-    the scale of the hidden states.
+    the scale of the hidden states. zero_padding: whether the last one, of `<s>`, is 0 and not trained.
 
     A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode if it
     does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
@@ -42,6 +42,7 @@ class Encoder(Formed, ABC):
 
     config: EncoderConfig
     consecutive: int = 1
+    zero_padding: bool = False
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int, *, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""

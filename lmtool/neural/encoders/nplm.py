@@ -89,7 +89,7 @@ class NPLM(Encoder):
         """vocabulary_size: V. tied: whether D must be E. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
         far = config.history_words()
-        self.context_size = max(config.context_size, far)
+        self.context_size, self.zero_padding = max(config.context_size, far), config.zero_padding
         inputs, width = config.input_dim(), config.hidden_dim
         self.history = None
         if far:

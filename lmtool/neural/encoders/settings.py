@@ -95,6 +95,7 @@ class NplmSettings(EncoderConfig, ABC):
     fofe_window: int | None = setting(0, min=0)
     forgetting_factors: list[float] = setting(lambda: [0.6, 0.85, 0.95, 1.0], above=0, max=1)
     init_std: float | None = setting(None, above=0, below=1e6)
+    zero_padding: bool = setting(False, needs=("full_windows=true",), why="other examples have <s> in their contexts")
 
     def __post_init__(self) -> None:
         EncoderConfig.__post_init__(self)
@@ -113,6 +114,8 @@ class NplmSettings(EncoderConfig, ABC):
         far = not unit.is_character and tokens >= MIN_HISTORY_TOKENS
         self.fofe_window = (DEFAULT_HISTORY_WORDS if far else 0) if self.fofe_window is None else self.fofe_window
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
+        if self.zero_padding and self.history_words():
+            raise UserError("model.zero_padding=true: the sums of a history read <s>; set model.fofe_window=0")
 
     def history_words(self) -> int:
         """Return the length of the history in words, 0 if it is no longer than the context."""
@@ -135,9 +138,14 @@ class NplmSettings(EncoderConfig, ABC):
         return names if self.projection_dim is None else [*names, "projection_dim"]
 
     def initialize(self, network: nn.Module) -> None:
-        """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set."""
+        """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set.
+
+        With zero_padding the embedding of `<s>` is 0, and stays so, as its gradient is 0 in full windows.
+        """
         from torch import nn
 
         if self.init_std is not None:
             for parameter in network.parameters():
                 nn.init.normal_(parameter, std=self.init_std)
+        if self.zero_padding:
+            nn.init.zeros_(network.get_parameter("encoder.embedding.weight")[-1])

@@ -99,6 +99,14 @@ class Counts:
         """Return the first n-gram of an order that begins with `<s>`, as do all after it: `<s>` is the last word."""
         return self.trie.first_from(order, self.bos)
 
+    @property
+    def distinct_windows(self) -> int:
+        """The number of distinct n-grams of the highest order, with `<s>` for all that is before a sentence."""
+        if self.order == 1:
+            return int(np.count_nonzero(self.count[0][:])) - 1  # <s>
+        padded = sum(self.trie.sizes[k - 1] - self.from_start(k) for k in range(2, self.order))
+        return padded + self.trie.sizes[-1]
+
     def full_windows(self) -> Counts:
         """Return the counts without the n-grams that begin with `<s>`, so that all stand whole in a sentence."""
         trie, starts = self.trie, [self.bos + 1, *(self.from_start(k) for k in range(2, self.order + 1))]

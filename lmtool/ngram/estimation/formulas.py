@@ -208,7 +208,7 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, mask: Ar
     left_out, share = float(share[~mask].sum()), np.where(mask, share, 0.0)
     unknown = num_unseen_types(counts, smoother)
     types = predicted.sum() + unknown
-    if smoother.combination is Combination.interpolated:
+    if smoother.combination is Combination.interpolated or smoother.interpolates_unigrams:
         weight = float(np.ravel(smoother.weight(1, h))[0]) + left_out
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0

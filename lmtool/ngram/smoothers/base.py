@@ -88,6 +88,7 @@ class Smoother:
     unknown: whether one extra type shares the uniform base distribution; it stands for each word outside the
     vocabulary. It has an effect only if `<unk>` is a word of the text.
     missing: log back-off weight (nats) of contexts not in the training text.
+    interpolates_unigrams: whether unigrams are interpolated, with the uniform distribution, though others back off.
     values: the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned.
     bounds: lowest and highest value of each of the P parameters, by name; two equal bounds fix it.
     notes: what the user should know about the estimation.
@@ -99,6 +100,7 @@ class Smoother:
     combination = Combination.interpolated
     counting = Counting.occurrences
     unknown = False
+    interpolates_unigrams = False
     missing = 0.0
     bounds: Mapping[str, tuple[float, float]] = MappingProxyType({})
     by_source = False

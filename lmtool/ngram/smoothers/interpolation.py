@@ -88,6 +88,8 @@ class WittenBellConfig(SmootherConfig):
     :math:`N_{1+}(h\,\bullet)` is the number of distinct words after h, which is how often the word after h was new
     there. Without `interpolate`, words seen after h have
     :math:`c(hw) / (c(h\,\bullet) + N_{1+}(h\,\bullet))`, and the others share the rest in proportion to p(w|h').
+    With `alpha`, the unigrams are :math:`p(w) = (c(w) + \alpha) / (c(\bullet) + \alpha V)`, V being the number of words
+    that can be predicted.
 
     Source: Witten & Bell (1991), "The zero-frequency problem", IEEE Transactions on Information Theory 37, method C; as
         in Chen & Goodman (1998), *Witten-Bell Smoothing*.
@@ -97,9 +99,10 @@ class WittenBellConfig(SmootherConfig):
     kind: str = "witten_bell"
     interpolate: bool = MISSING
     local_cloze: bool = MISSING
+    alpha: float | None = setting(None, above=0, max=1e9)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        return WittenBell(order, interpolate=self.interpolate)
+        return WittenBell(order, interpolate=self.interpolate, alpha=self.alpha, types=len(vocabulary) - 1)
 
     def scores_candidates_alone(self) -> bool:
         return self.local_cloze
@@ -110,8 +113,8 @@ class WittenBellConfig(SmootherConfig):
             p(w|h) = (c(hw) + N p(w|h')) / (C + N)
 
         is normalized at every order over the question's K candidates, as in the report of CS287 HW3: C is the sum of
-        their c(hw), and N the number of them seen after h; below the unigrams is 1/K. If none was seen after h,
-        p(w|h) = p(w|h'). Candidates out of vocabulary count as one and share its probability.
+        their c(hw), and N the number of them seen after h, or alpha K for unigrams; below these is 1/K. If none was
+        seen after h, p(w|h) = p(w|h'). Candidates out of vocabulary count as one and share its probability.
         """
         import numpy as np
 
@@ -132,6 +135,8 @@ class WittenBellConfig(SmootherConfig):
                 c.reshape(-1)[seen] = counts.count[k - 1][gram[seen] - counts.trie.first(k)]
             c, seen_types = c / sharers, (c > 0) / sharers
             total, types = c.sum(axis=1, keepdims=True), seen_types.sum(axis=1, keepdims=True)
+            if k == 1 and self.alpha is not None:
+                types = np.full_like(total, self.alpha * choices)
             p = np.where(total > 0, (c + types * p) / np.maximum(total + types, 1), p)
         return log(p)
 
@@ -139,15 +144,20 @@ class WittenBellConfig(SmootherConfig):
 class WittenBell(Smoother):
     """Witten-Bell smoothing, which has no values to tune."""
 
-    def __init__(self, order: int, *, interpolate: bool = True) -> None:
-        """interpolate: False to back off."""
+    def __init__(self, order: int, *, interpolate: bool = True, alpha: float | None = None, types: int = 0) -> None:
+        """interpolate: False to back off. alpha: added to the count of each of the `types` words; None: Witten-Bell."""
         Smoother.__init__(self, order)
         self.combination = Combination.interpolated if interpolate else Combination.backed_off
+        self.interpolates_unigrams = alpha is not None
+        self._added = None if alpha is None else alpha * types
 
     def denominator(self, k: int, h: Contexts) -> Any:
-        """Return c(h.) + N1+(h.), `[C]`."""
-        return h.total + h.types
+        """Return c(h.) + N1+(h.), `[C]`, or c(.) + alpha V for unigrams."""
+        return h.total + self._new(k, h)
 
     def weight(self, k: int, h: Contexts) -> Any:
-        """Return N1+(h.) / (c(h.) + N1+(h.)), `[C]`."""
-        return h.types / (h.total + h.types)
+        """Return N1+(h.) / (c(h.) + N1+(h.)), `[C]`, or alpha V / (c(.) + alpha V) for unigrams."""
+        return self._new(k, h) / self.denominator(k, h)
+
+    def _new(self, k: int, h: Contexts) -> Any:
+        return h.types if k > 1 or self._added is None else self._added
