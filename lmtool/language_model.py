@@ -36,6 +36,8 @@ class LanguageModel(ABC):
     out of range, models raise ValueError. N may be 0.
     """
 
+    over_candidates = False  # whether a mixture renormalizes members over the candidates of a question, then mixes them
+
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:

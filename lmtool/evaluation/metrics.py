@@ -138,7 +138,7 @@ def score_questions(
     log_prob, sharers = _shared_log_prob(model, questions, corpus.vocabulary)
     save_cloze(out / CLOZE_FILE, log_prob)
     say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
-    if getattr(model, "over_candidates", False):
+    if model.over_candidates:
         note(OVER_CANDIDATES)
     oov, has_answers = sharers > 1, (questions.answers >= 0).all()
     answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if has_answers else 0

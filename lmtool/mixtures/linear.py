@@ -255,11 +255,7 @@ class LinearMixture(MixedModel):
 
 
 class Mixture(LinearMixture):
-    """A linear mixture with weights `[M]`. over_candidates: whether the candidates of cloze questions are scored by
-    members that are renormalized over them, the candidates that are `<unk>` counting as one.
-    """
-
-    over_candidates = False
+    """A linear mixture with weights `[M]`."""
 
     def log_prob_choices(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         if not self.over_candidates or self.special_tokens is None:

@@ -47,7 +47,7 @@ def test_several_sources_make_one_model(lmtool: Run, tmp_path: Path) -> None:
     found = result("merged")
     weights, discounts = found["source_weights"], found["discounts"]
     assert list(weights) == ["books", "news"] and weights["news"] > 0.9  # valid is a part of it
-    assert sum(weights.values()) == pytest.approx(1) and np.shape(discounts) == (3, 4)
+    assert sum(weights.values()) == pytest.approx(1) and [len(row) for row in discounts] == [5, 5, 5]  # order, D1 to D4
     assert f"  weight of news: {weights['news']:.6g}\n" in printed and "tuned on valid: perplexity" in printed
     lmtool(*order, *data, "hydra.run.dir=pooled")
     lmtool(*order, "data=text", "data.valid=valid.txt", "data.train=[books.txt,news.txt]", "hydra.run.dir=joined")

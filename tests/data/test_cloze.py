@@ -129,6 +129,22 @@ def test_a_training_reports_them_and_a_sweep_is_ranked_by_them(questions: Run) -
     assert "metric=cloze_perplexity: run run on train.txt has no cloze questions with answers" in error
 
 
+@pytest.mark.filterwarnings("ignore:a high share is out of vocabulary", "ignore:100.0 % of the sentences of valid")
+def test_an_infinite_perplexity_is_read_again(questions: Run) -> None:
+    Path("questions.txt").write_text("Q a y </s>\nC a </s>\nQ y a </s>\nC a a y\n")
+    data = {word.split("=")[0].removeprefix("data."): word.split("=")[1] for word in DATA[1:]}
+    vocabulary = {"file": data.pop("vocabulary.file")}
+    settings = {
+        "data": {"kind": "text", **data, "vocabulary": vocabulary},
+        "smoother": "mle",
+        "metric": "cloze_perplexity",
+    }
+    for _ in range(2):  # the second time the run is finished
+        run = lmtool.train({"kind": "ngram", "order": 2}, out="again", resume=True, **settings)
+        assert run.cloze is not None and run.metric == run.cloze["perplexity"] == math.inf
+        assert "cloze perplexity" in repr(run)
+
+
 def best_job(said: str) -> str:
     """Return the value of the setting of the first job in the table of a sweep."""
     return said.partition("---")[2].splitlines()[1].split()[1]
