@@ -242,8 +242,10 @@ class LanguageModel(ABC):
         """Return what p of targets `[N]` after contexts `[N, C]` comes from, as columns `[N]` by name; nan where one
         does not apply. By default the `rank` of the target among all words, from 1.
         """
-        dists = (self.log_dist(context[None])[0, :-1] for context in contexts)  # one by one: they are large
-        ranks = [1 + (dist > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
+        contexts = self._checked_contexts("explain", contexts)
+        targets = self._checked_words("explain: targets", targets, (len(contexts),))
+        dists = (self.log_dist(context[None])[0] for context in contexts)  # one by one: they are large
+        ranks = [1 + (dist[:-1] > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
         return {"rank": np.array(ranks, dtype=np.int64)}
 
     @property

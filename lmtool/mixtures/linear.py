@@ -230,6 +230,7 @@ class LinearMixture(MixedModel):
 
     def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
         """Return p of each member k and its weight: p is the sum of `weight k` times `p k`."""
+        contexts = self._checked_contexts("explain", contexts)
         weights = self._weights_after(contexts)
         columns: dict[str, Array] = {}
         for k, (weight, (member, own)) in enumerate(zip(weights, self._reading(contexts), strict=True), 1):

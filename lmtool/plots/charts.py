@@ -213,9 +213,7 @@ def lines_figure(
     """
     means = {name: _means(points) for name, points in named.items()}
     ranked = sorted(means, key=lambda name: min(means[name].values()))
-    dashed = {
-        name: _means(points) for name, points in (train or {}).items() if points and name in ranked[: len(SERIES)]
-    }
+    dashed = {name: _means(points) for name, points in (train or {}).items() if points}
     xs = sorted({at for points in means.values() for at in points})
     every = [value for line in (*named.values(), *(train or {}).values()) for each in line.values() for value in each]
     top = top_of(every)
