@@ -20,7 +20,7 @@ from lmtool.evaluation.metrics import perplexity, require_no_cache
 from lmtool.sampling import continuations, in_whole_characters
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.word_model import Sentences, WordModel
+from lmtool.word_model import Sentences, WordModel, Words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -217,18 +217,22 @@ class TextModel(WordModel):
         return np.asarray(vectors[self.id_of(word)])
 
     def neighbors(
-        self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
+        self, word: Words, top: int = 10, *, minus: Words = (), by: str = "cosine", of: str = "embeddings"
     ) -> list[tuple[str, float]]:
-        """Return the words with the most similar vectors and their similarity, at most `top`, without the word itself.
+        """Return the words with the most similar vectors and their similarity, at most `top`, without those given.
 
-        by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
-        outside the vocabulary, and if the model is not neural.
+        word: one, or several whose vectors are added. minus: those that are subtracted. by: cosine, for which vectors
+        have length 1 (gensim's most_similar), or dot. of: embeddings, or output for the vectors of the output layer.
+        Raises UserError for a word outside the vocabulary, and if the model is not neural.
         """
         from lmtool.neural.model import nearest
 
         require_whole("top", top)
         require(by in SIMILARITIES, "by", by, "cosine or dot")
         require(of in VECTORS, "of", of, "embeddings or output")
-        vectors = self.network.word_vectors(of)
-        ids, similarity = nearest(vectors, self.id_of(word), top, by)
+        vectors, signs = self.network.word_vectors(of), dict[int, int]()
+        for key, given, sign in (("word", word, 1), ("minus", minus, -1)):
+            for each in [given] if isinstance(given, str) else given:
+                require(signs.setdefault(self.id_of(each), sign) == sign, key, each, "on one side alone")
+        ids, similarity = nearest(vectors, signs, top, by)
         return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
     from lmtool.plots.word_trees import Code, WordTree
 
-Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
+Words = str | Sequence[str]
+Sentences = Iterable[Words]  # each a string or a list of words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -186,7 +187,7 @@ class WordModel:
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
         if "stored p" in columns:
-            found.notes.append("p = stored p times the back-offs; an interpolating smoother stores p already mixed")
+            found.notes.append("p = stored p x back-offs; if the smoother interpolates, stored p has all lower shares")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:

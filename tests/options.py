@@ -55,7 +55,8 @@ SMOOTHERS = variants("smoother", kinds("smoother"), "backed off")
 NETWORKS = [name for name in kinds("model") if issubclass(settings_class("model", name), EncoderConfig)]
 COUNTED = [name for name in kinds("model") if name not in NETWORKS]
 RECURRENT = [name for name in NETWORKS if settings_class("model", name).recurrent]
-ENCODERS = variants("model", sorted({*NETWORKS} - {*RECURRENT}), "history", "diagonal")  # of contexts
+NEAR = [name for name in NETWORKS if settings_class("model", name).reads_near]  # of one word
+ENCODERS = variants("model", sorted({*NETWORKS} - {*RECURRENT, *NEAR}), "history", "diagonal")  # of contexts
 RECURRENT = variants("model", RECURRENT, "gru", "rnn")
 
 

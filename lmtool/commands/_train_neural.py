@@ -129,6 +129,7 @@ def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Sp
     if model.recurrent:
         return corpus.split("train")  # Streams joins the sentences
     across, reset_share = bool(model.across_sentences), model.context_reset_prob
+    memory = None if model.reads_near else memory
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
         return corpus.stored("train", across_sentences=across, reset_share=reset_share)
     return corpus.split("train").as_stream(across, reset_share)
@@ -172,6 +173,8 @@ def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split:
     """Run the learning-rate range test (Smith 2017): propose a rate, and write lr_range.json and .png, but no model."""
     (low, high), training, optim = settings.lr_range_limits, settings.training, settings.optim
     assert training is not None and optim is not None, "prepare has checked both"
+    if optim.rate_of(1, 2) != 1:
+        raise UserError("lr_range=true tries rates of the mean gradient: set optim.per_example=false")
     use_gradients(model, training.embedding_gradients)
     batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)
     with only_plain(training.forms is Forms.plain):

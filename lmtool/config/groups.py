@@ -76,10 +76,12 @@ class EncoderConfig(ModelConfig):
     """A neural model: an encoder of contexts, which any output layer can follow.
 
     recurrent: whether it reads running text word by word, so that training has rows of training.bptt words each.
+    reads_near: whether its examples are pairs of words near each other, by settings as those of skip-gram.
     """
 
     files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
     recurrent: ClassVar[bool] = False
+    reads_near: ClassVar[bool] = False
 
     context_size: int = setting(min=1)
     embedding_dim: int = setting(min=1)
@@ -225,6 +227,10 @@ class OptimConfig(GroupConfig):
     def decay(self) -> float:
         """weight_decay, or 0 if it is None."""
         return self.weight_decay or 0.0
+
+    def rate_of(self, rate: float, examples: int) -> float:
+        """Return the rate of a step for the mean gradient of its examples. rate: the one of the schedule."""
+        return rate
 
     def averages_after(self, losses: list[float]) -> bool:
         """Return whether the mean of the weights is taken from now on. losses: on valid, of all evaluations so far."""

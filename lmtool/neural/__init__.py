@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax as HierarchicalSoftmax
     from lmtool.neural.outputs.hierarchical import MorinBengioNodes as MorinBengioNodes
     from lmtool.neural.outputs.nce import NCELoss as NCELoss
+    from lmtool.neural.outputs.negative_sampling import NegativeSampling as NegativeSampling
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
 
@@ -39,6 +40,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lmtool.neural.outputs.classes": "ClassSoftmax",
         "lmtool.neural.outputs.hierarchical": "DotNodes HierarchicalSoftmax MorinBengioNodes",
         "lmtool.neural.outputs.nce": "NCELoss",
+        "lmtool.neural.outputs.negative_sampling": "NegativeSampling",
         "lmtool.neural.outputs.sampled": "SampledSoftmax",
         "lmtool.neural.outputs.softmax": "FullSoftmax",
     },

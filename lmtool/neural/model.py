@@ -8,7 +8,7 @@ candidates, V words of the vocabulary, of which `<s>`, the last, is never predic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -282,22 +282,40 @@ class NeuralModel(nn.Module, LanguageModel):
         return found
 
 
-def nearest(vectors: Rows, word: int, top: int, by: str) -> tuple[IntArray, FloatArray]:
-    """Return at most `top` words most similar to a word by vectors `[W, D]`, most similar first, and the similarities.
+def nearest(vectors: Rows, words: Mapping[int, int], top: int, by: str) -> tuple[IntArray, FloatArray]:
+    """Return at most `top` words most similar to a word, or a sum of words, by vectors `[W, D]`, and the similarities.
 
-    A vector of length 0 has cosine 0 with all others. Raises ValueError for a word without a vector and a top below 1.
+    words: the sign of each word in the sum, 1 or -1; none of them is returned. by: dot, or cosine, for which all
+    vectors first get length 1 (3CosAdd: Levy & Goldberg 2014); one of length 0 has cosine 0. Raises ValueError for a
+    word without a vector and a top below 1.
     """
-    if not 0 <= word < len(vectors) or top < 1:
+    if not all(0 <= word < len(vectors) for word in words) or top < 1:
         wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
-        raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
-    similarity = (vectors @ vectors[word]).astype(np.float64)
-    if by == "cosine":
-        lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
-        product = lengths * lengths[word]
-        similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)
-    similarity[word] = -np.inf
-    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - 1)]
+        raise ValueError(f"nearest: {wanted}; got word {', '.join(map(str, words))} and top {top}")
+    rows, used = vectors.astype(np.float64), list(words)
+    rows = unit_rows(rows) if by == "cosine" else rows
+    query = np.array(list(words.values())) @ rows[used]
+    similarity = rows @ (unit_rows(query) if by == "cosine" else query)
+    similarity[used] = -np.inf
+    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - len(used))]
     return ids, similarity[ids]
+
+
+def answers(vectors: Rows, questions: IntArray) -> IntArray:
+    """Return for each question a, b, c `[N, 3]` the word nearest to b - a + c, as `nearest` by cosine: `[N]`."""
+    rows, found = unit_rows(vectors), np.empty(len(questions), np.int64)
+    for part in in_chunks(len(questions), rows_at_once(len(rows), CONTEXTS_PER_CHUNK)):
+        a, b, c = rows[questions[part].T]
+        similarity = (b - a + c) @ rows.T
+        np.put_along_axis(similarity, questions[part], -np.inf, 1)
+        found[part] = similarity.argmax(1)
+    return found
+
+
+def unit_rows(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return vectors `[..., D]` with length 1; those of length 0 stay."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths, lengths, 1)
 
 
 @torch.no_grad()

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from numba import njit
 from torch import Tensor
 
 from lmtool.config.training import ROWS, TrainingConfig, default_batch_size
 from lmtool.data.split import MAX_POSITION, Split, StoredTokens, Windows
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 
 Rows = npt.NDArray[np.int64]
 
@@ -200,6 +201,64 @@ class Streams(Batches):
             yield (step + 1) * self.size, words, targets
 
 
+class NearWords(Batches):
+    """An endless iterator over batches of skip-gram's pairs: contexts int64 `[P, 1]` and targets int64 `[P]` near them.
+
+    The words of a batch are as in Batches; the number P of their pairs differs from batch to batch. Which words are
+    left out, and the windows of the others, are drawn for each epoch.
+    """
+
+    def __init__(self, split: Split, batch_size: int | None, model: Any, seed: int, **named: Any) -> None:
+        """model: the settings of skip-gram. The others: as in Batches."""
+        super().__init__(split, batch_size, 1, seed, **named)
+        self._model = model
+
+    def _epoch(self, skip: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        assert isinstance(self._split, Split), "it is kept in memory"
+        text, count, window, rank = self._split.in_memory, self._split.tokens, self._model.window, self._part[0]
+        order, share = random_order(self._rng, count, self._consecutive), self.size // self._part[1]
+        reach = self._rng.integers(1 if self._model.shrink_windows else window, window, count, np.uint8, endpoint=True)
+        reach[self._rng.random(count, np.float32) >= keep_probability(self._split.ids, self._model.subsample)] = 0
+        for at in range(skip, count - self.size + 1, self.size):
+            words = order[at + rank * share : at + (rank + 1) * share]
+            pairs = near_words(text.padded, text.position, reach, words)
+            pairs = pairs if len(pairs[1]) else text(words, 1)  # if all are left out: each with the word before it
+            contexts, targets = (torch.from_numpy(array).to(self._device) for array in pairs)
+            yield at + self.size, contexts, targets
+
+
+def keep_probability(ids: Array, threshold: float) -> npt.NDArray[np.float32]:
+    """Return the probability that each word of a text `[N]` is kept, `[N]`: sqrt(t/f) + t/f, at most 1, f being its
+    relative frequency; 1 for a threshold t of 0.
+    """
+    share = threshold * len(ids) / np.maximum(np.bincount(ids), 1) if threshold else np.ones(int(ids.max()) + 1)
+    return np.minimum(np.sqrt(share) + share, 1).astype(np.float32)[ids]
+
+
+@njit(cache=True, nogil=True)
+def near_words(padded: Array, position: Array, reach: Array, batch: IntArray) -> tuple[IntArray, IntArray]:
+    """Return contexts `[P, 1]` and targets `[P]`: each word of `batch` `[B]`, places in a text as in Windows, is the
+    target of the reach[place] words on either side of it in its sentence, `<s>` before it included.
+
+    reach: `[N]`; words with 0 are left out, as if they were not in the text.
+    """
+    contexts: Any = np.empty((2 * len(batch) * int(reach[batch].max()), 1), np.int64)
+    targets: Any = np.empty(len(contexts), np.int64)
+    pairs = 0
+    for place in batch:
+        for back in (True, False):
+            at, left = place, int(reach[place])
+            while left:
+                first = position[at] == 0 if back else at + 1 == len(position) or position[at + 1] == 0
+                if first and not back:
+                    break
+                at = -1 if first else at - 1 if back else at + 1
+                if first or reach[at]:
+                    contexts[pairs, 0], targets[pairs] = padded[at], padded[place]
+                    pairs, left = pairs + 1, 0 if first else left - 1
+    return contexts[:pairs], targets[:pairs]
+
+
 def make_batches(
     split: Split | StoredTokens,
     training: TrainingConfig,
@@ -216,6 +275,9 @@ def make_batches(
         text, share = split.as_stream(bool(config.across_sentences)), config.context_reset_prob
         return Streams(text, rows, training.bptt, seed, sentences=split, reset_share=share, device=device, part=part)
     consecutive = training.shuffle_block or encoder.consecutive
+    if config.reads_near:
+        assert isinstance(split, Split), "it is kept in memory"
+        return NearWords(split, training.batch_size, config, seed, consecutive=consecutive, device=device, part=part)
     full = config.context_size if config.full_windows else 0
     return Batches(split, training.batch_size, size, seed, consecutive=consecutive, full=full, device=device, part=part)
 

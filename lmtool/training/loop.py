@@ -171,7 +171,8 @@ class _Training:
         )
 
         # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
-        value = self._converging(self.step.step(contexts, targets, progress.rate, MAX_LOSS))
+        rate = self.plan.optim.rate_of(progress.rate, len(targets))
+        value = self._converging(self.step.step(contexts, targets, rate, MAX_LOSS))
         self.average.add()
 
         # The count.

@@ -33,7 +33,7 @@ class SgdOptim(OptimConfig):
         u &\leftarrow \text{momentum}\;u + g + \text{decay}\;w \\
         w &\leftarrow w - \text{lr}\;u
 
-    g is the gradient of the weights w.
+    g is the gradient of the weights w: the mean over the examples of a batch or, with `per_example`, the sum.
 
     Source: Robbins & Monro (1951), "A stochastic approximation method", Annals of Mathematical Statistics 22; momentum:
         Polyak (1964), USSR Computational Mathematics and Mathematical Physics 4.
@@ -43,6 +43,10 @@ class SgdOptim(OptimConfig):
 
     kind: str = "sgd"
     momentum: float = setting(min=0, below=1)
+    per_example: bool = False
+
+    def rate_of(self, rate: float, examples: int) -> float:
+        return rate * examples if self.per_example else rate
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         torch_groups = groups.torch_groups(self.decay)

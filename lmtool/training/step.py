@@ -25,6 +25,7 @@ from torch import Tensor
 
 from lmtool.neural import forms
 from lmtool.neural.forms.network_step import NetworkStep, network_step
+from lmtool.neural.forms.pair_step import PairStep, pair_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimizers.base import clip_gradients, without_compiler
 from lmtool.training.optim import SgdOptim
@@ -86,12 +87,14 @@ class Step:
 
 def make_step(
     model: NeuralModel, plan: Plan, optimizers: Optimizers, examples: int, shared: SharedModel | None = None
-) -> Step | NetworkStep:
+) -> Step | NetworkStep | PairStep:
     """Return the fastest form of the steps of a model for this number of examples per batch. shared: as in Step."""
-    training, optim, whole = plan.training, plan.optim, None
+    training, optim = plan.training, plan.optim
+    whole: NetworkStep | PairStep | None = None
     max_norm = training.max_grad_norm
     if shared is None and type(optim) is SgdOptim and not optim.momentum:
         whole = network_step(model, optim.decay, examples, max_norm)
+        whole = whole or (None if max_norm or optim.decay else pair_step(model))
     if whole is not None:
         return whole
     if shared is None and not training.compile and can_capture(model, optimizers):
@@ -106,6 +109,7 @@ def can_capture(model: NeuralModel, optimizers: Optimizers) -> bool:
     fused = all(type(each) in FUSED and each.defaults["fused"] for each in optimizers)
     # A graph would always read the state of a recurrent network at the time of its capture.
     able = model.context_size is not None and not model.sparse_parameters()
+    able = able and not model.encoder.config.reads_near  # its batches differ in size
     return model.device.type == "cuda" and forms.allowed() and able and fused
 
 

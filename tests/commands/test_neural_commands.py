@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import lmtool as package
 from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
 from lmtool.neural.model import word_representations
@@ -41,6 +42,39 @@ def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> N
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9)
     assert found["perplexity"] < LEARNT[model] and found["normalized"]
     assert ("log_z" in found) == (model == "nce")
+
+
+@pytest.mark.parametrize("output", ["negative_sampling", "hierarchical"])
+def test_skip_gram_is_a_language_model_of_one_word(output: str, lmtool: Run) -> None:
+    layer = [f"output={output}", *(["tree=huffman"] if output == "hierarchical" else [])]
+    line = [
+        "train",
+        "model=skipgram",
+        *layer,
+        "data=toy",
+        "training.epochs=15",
+        "optim.lr=0.05",
+        "training.minutes=null",
+    ]
+    for name in ("run", "again"):
+        assert ("pair_step" in lmtool(*line, f"out={name}")) == (output == "negative_sampling")
+    lmtool("eval", "run=run", "hydra.run.dir=eval")
+    found, trained = result("eval"), result("run")
+    assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9) and found["normalized"]
+    assert found["perplexity"] < 15.5 and trained["examples"] == 15 * 17 * 8  # words of the text, not pairs
+    model = package.load("run")
+    np.testing.assert_allclose(np.exp(model.log_dist(np.arange(24)[:, None])).sum(1), 1, rtol=1e-6)
+    for one, other in zip(model.network.parameters(), package.load("again").network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert "no key 'model.full_windows'" in lmtool("train", "model=skipgram", "model.full_windows=true", code=2)
+
+
+def test_a_rate_for_each_example(lmtool: Run) -> None:
+    line = ["train", "model=cbow", *SMALL[:-1], "optim=sgd", "training.max_grad_norm=null", "training.steps=3"]
+    lmtool(*line, "optim.lr=0.01", "optim.per_example=true", "out=sum")
+    lmtool(*line, "optim.lr=0.16", "out=mean")  # of 16 examples
+    assert result("sum")["valid_perplexity"] == pytest.approx(result("mean")["valid_perplexity"], rel=1e-6)
+    assert "optim.per_example=false" in lmtool(*line, "optim.per_example=true", "lr_range=true", code=2)
 
 
 def test_a_tree_is_part_of_its_run(lmtool: Run) -> None:

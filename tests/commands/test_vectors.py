@@ -13,16 +13,16 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.commands._formats import write_vectors
-from lmtool.neural.model import nearest
+from lmtool.neural.model import answers, nearest
 from tests.conftest import Run, answer
 
 
 def test_neighbors_of_vectors_set_by_hand() -> None:
     vectors = np.array([[1, 0], [3, 4], [10, 1], [0, 0], [-1, 0]], dtype=np.float32)
-    ids, likeness = nearest(vectors, 0, 3, "cosine")
+    ids, likeness = nearest(vectors, {0: 1}, 3, "cosine")
     assert ids.tolist() == [2, 1, 3]
     np.testing.assert_allclose(likeness, [10 / math.sqrt(101), 0.6, 0], rtol=1e-7)
-    ids, likeness = nearest(vectors, 1, 9, "dot")
+    ids, likeness = nearest(vectors, {1: 1}, 9, "dot")
     assert ids.tolist() == [2, 0, 3, 4] and likeness.tolist() == [34, 3, 0, -3]
 
 
@@ -41,6 +41,44 @@ def test_neighbors_of_a_run(runs: Path, lmtool: Run) -> None:
     lmtool("neighbors", "words=[cat]", f"run={runs}/nplm", "of=output", "by=dot", "top=100")
     ((each,),) = (answer()["words"],)
     assert len(each["neighbors"]) == 22 and "dot" in each["neighbors"][0]  # 23 words; the output has none for <s>
+
+
+def test_sums_of_words_and_questions_by_hand(tmp_path: Path) -> None:
+    # Unit vectors of gender and rank; only directions count for the cosine.
+    words = {"man": (1, 0), "woman": (-2, 0), "king": (0.9, 0.5), "queen": (-0.9, 0.5), "thing": (0.1, -3)}
+    vectors = np.array([*words.values()], dtype=np.float32)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids, likeness = nearest(vectors, {2: 1, 1: 1, 0: -1}, 5, "cosine")  # king + woman - man
+    query = unit[2] + unit[1] - unit[0]
+    assert ids.tolist() == [3, 4]
+    np.testing.assert_allclose(likeness, unit[[3, 4]] @ query / np.linalg.norm(query), rtol=1e-6)
+    ids, likeness = nearest(vectors, {2: 1, 0: -1}, 2, "dot")  # (-0.1, 0.5)
+    assert ids.tolist() == [3, 1] and likeness.tolist() == pytest.approx([0.34, 0.2])
+    assert answers(vectors, np.array([[0, 2, 1], [0, 1, 2], [2, 3, 4]])).tolist() == [3, 3, 1]
+
+
+def test_analogies_of_a_run(runs: Path, lmtool: Run) -> None:
+    near = package.load(runs / "nplm").neighbors(["cat", "dog"], 3, minus="the")
+    lmtool("neighbors", "cat", "dog", "minus=the", f"run={runs}/nplm", "top=3")
+    (found,) = answer()["words"]
+    assert found["word"] == "cat + dog - the"
+    assert [each["word"] for each in found["neighbors"]] == [word for word, _ in near]
+    assert not {"cat", "dog", "the"} & {word for word, _ in near}
+    best = package.load(runs / "nplm").neighbors(["dog", "the"], 1, minus="cat")[0][0]
+    Path("q.txt").write_text(f": one\ncat dog the {best}\ncat dog the sat\n\n: two\ncat dog the zebra\n")
+    lmtool("neighbors", "questions=q.txt", f"run={runs}/nplm")
+    sections = answer()["sections"]
+    right = 1 + (best == "sat")
+    assert [each["section"] for each in sections] == ["one", "two", "all"]
+    assert [each["correct"] for each in sections] == [right, 0, right]
+    assert [each["left_out"] for each in sections] == [0, 1, 1] and sections[0]["accuracy"] == right / 2
+    Path("q.txt").write_text("cat dog the\n")
+    for line, said in [
+        (["questions=q.txt"], "q.txt:1: must be four words"),
+        (["questions=q.txt", "words=[cat]"], "leave out words, minus and by"),
+        (["cat", "minus=cat"], "minus=cat: must be on one side alone"),
+    ]:
+        assert said in lmtool("neighbors", *line, f"run={runs}/nplm", code=2)
 
 
 # export

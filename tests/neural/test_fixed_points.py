@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmtool.neural import NCELoss, SampledSoftmax
+from lmtool.neural import NCELoss, NegativeSampling, SampledSoftmax
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.nce import Noise, noise_distribution
 from tests import options
@@ -65,7 +65,7 @@ def expected_gradients(layer: nn.Module, h: Tensor, q: Tensor, k: int, *, own: b
     """Gradients of h, and of each parameter, b first, of the loss over Y, expected over draws of k words from q, which
     are given as shared, or as each example's own.
     """
-    wanted = [h, *layer.parameters()]
+    wanted = [h, *(parameter for parameter in layer.parameters() if parameter.requires_grad)]
     total = [torch.zeros_like(tensor) for tensor in wanted]
     for chance, noise in draws(q, k):
         noise = noise.expand(len(Y), k) if own else noise
@@ -101,6 +101,23 @@ def test_nce(shared: bool, learned: bool, power: float, sparse: bool) -> None:
         with torch.no_grad():
             layer.bias[0] += 0.1
         assert expected_gradients(layer, h, q, k, own=not shared)[1][0] > 1e-3
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+def test_negative_sampling(shared: bool, power: float, sparse: bool) -> None:
+    # The optimum of Levy & Goldberg (2014): the dot products are log p(w|h) - log k q_w, with which log_dist is log p.
+    for k in (1, 2, 3):
+        layer, h = NegativeSampling(D, COUNTS, noise=k, shared=shared, power=power, sparse=sparse), torch.randn(1, D)
+        q = layer.table.log_q.exp()
+        with torch.no_grad():
+            layer.vectors.copy_((SHARES / (k * q)).log()[:, None] * h / h.square().sum())
+        torch.testing.assert_close(layer.log_dist(h)[0].exp(), SHARES)
+        h.requires_grad_()
+        assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k, own=not shared)) < 1e-10
+        with torch.no_grad():
+            layer.vectors[0] += 0.1 * h[0]
+        assert expected_gradients(layer, h, q, k, own=not shared)[1][0].abs().max() > 1e-3
 
 
 LIKELIHOODS = [*options.LAYERS, "hierarchical, union", "hierarchical, morin_bengio, union"]

@@ -134,7 +134,7 @@ REFUSED: list[tuple[Any, ...]] = [  # the error, what is called, and its argumen
     (r"\[R\] or \[R, H\]; got float32 \[1, 2, 3\]", RowSGD, [nn.Parameter(torch.zeros(1, 2, 3))], 0.1),
     ("RowAdagrad: lr must be finite and 0 or more; got nan", RowAdagrad, ROWS, math.nan),
     ("RowSGD: momentum must be finite and 0 or more; got -1", partial(RowSGD, momentum=-1), ROWS, 0.1),
-    ("top 1 or more; got word -1 and top 1", nearest, np.eye(3, dtype=np.float32), -1, 1, "cosine"),
+    ("top 1 or more; got word -1 and top 1", nearest, np.eye(3, dtype=np.float32), {-1: 1}, 1, "cosine"),
     ("size=0: a cache holds 1 token or more", UnigramCache, 0),
     ("integers from 0 to 8 .N, 3.; got int64 .2.", partial(whole_numbers, below=9), "contexts", [1, 2], ("N", 3)),
     # trees

@@ -13,7 +13,8 @@ from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split, positions
 from lmtool.errors import UserError
-from lmtool.training.batches import Batches, random_order
+from lmtool.neural.encoders.options import SkipgramModel
+from lmtool.training.batches import Batches, NearWords, keep_probability, near_words, random_order
 
 
 def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -144,6 +145,50 @@ def test_positions_by_hand(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_context_too_long_for_streaming(toy: Corpus) -> None:
     with pytest.raises(UserError, match=r"model\.context_size=256: at most 255"):
         Batches(toy.stored("train"), 8, 256, seed=1)
+
+
+def test_pairs_of_a_text_by_hand() -> None:
+    # a b c a | d e, with <s> = 9 before each sentence; c is left out.
+    ids, starts = np.array([0, 1, 2, 0, 3, 4], np.uint8), np.array([0, 4])
+    padded, position = np.append(ids, np.uint8(9)), positions(starts, 6)
+
+    def found(reach: list[int], places: list[int]) -> list[tuple[int, int]]:
+        contexts, targets = near_words(padded, position, np.array(reach, np.uint8), np.array(places))
+        return list(zip(contexts[:, 0].tolist(), targets.tolist(), strict=True))
+
+    assert found([1, 1, 0, 1, 1, 1], [0]) == [(9, 0), (1, 0)]
+    assert found([1, 1, 0, 1, 1, 1], [1, 2, 3]) == [(0, 1), (0, 1), (1, 0)]  # the second a is beside b
+    assert found([5, 5, 0, 5, 5, 5], [3]) == [(1, 0), (0, 0), (9, 0)]
+    assert found([2, 2, 2, 2, 2, 2], [2]) == [(1, 2), (0, 2), (0, 2)]
+    assert found([2, 2, 2, 2, 2, 2], [5, 4]) == [(3, 4), (9, 4), (9, 3), (4, 3)]
+    assert found([0] * 6, [0, 1]) == []
+
+
+def test_frequent_words_are_left_out_by_the_formula_of_word2vec() -> None:
+    ids = np.repeat(np.arange(3, dtype=np.uint8), [900, 99, 1])
+    kept = keep_probability(ids, 0.01)
+    np.testing.assert_allclose(kept[0], (1 / 90) ** 0.5 + 1 / 90, rtol=1e-6)  # f = 0.9
+    np.testing.assert_allclose(kept[900], (10 / 99) ** 0.5 + 10 / 99, rtol=1e-6)
+    assert kept[-1] == 1 and keep_probability(ids, 0).tolist() == [1] * 1000
+
+
+def test_batches_of_near_words(toy: Corpus) -> None:
+    split = toy.split("train")
+    model = SkipgramModel("skipgram", 1, 8, False, 0.0, window=3, shrink_windows=False, subsample=0.0)
+    batches = NearWords(split, 16, model, 1)
+    epoch = take(batches, batches.per_epoch)
+    places = np.concatenate([np.arange(first, last) for first, last in itertools.pairwise(split.offsets)])
+    sizes = np.repeat(np.diff(split.offsets), np.diff(split.offsets))
+    before = places - np.repeat(split.offsets[:-1], np.diff(split.offsets))
+    pairs = np.minimum(before + 1, 3) + np.minimum(sizes - before - 1, 3)
+    assert batches.per_epoch == 137 // 16
+    assert pairs.sum() - 9 * 6 <= sum(len(targets) for _, targets in epoch) <= pairs.sum()  # without 9 of the words
+    rare = NearWords(split, 16, replace(model, shrink_windows=True, subsample=1e-4), 1)
+    drawn = take(rare, 2 * rare.per_epoch)
+    assert sum(len(targets) for _, targets in drawn) < 0.2 * 2 * pairs.sum() and all(len(each[1]) for each in drawn)
+    rare.go_to(NearWords(split, 16, rare._model, 1).position() | {"at": 3 * 16})
+    for (contexts, targets), (want, goal) in zip(take(rare, 5), drawn[3:8], strict=True):
+        assert torch.equal(contexts, want) and torch.equal(targets, goal)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

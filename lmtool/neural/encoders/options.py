@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmtool.config.groups import EncoderConfig
-from lmtool.config.rules import MISSING
+from lmtool.config.rules import MISSING, setting
 from lmtool.neural.encoders.settings import LstmSettings, NplmSettings
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from lmtool.neural.encoders.base import Encoder
 
 
@@ -37,6 +39,42 @@ class CbowModel(EncoderConfig):
         from lmtool.neural.encoders.linear import CBOW
 
         return CBOW(self, vocabulary_size, sparse=sparse)
+
+
+@dataclass(slots=True)
+class SkipgramModel(CbowModel):
+    r"""Skip-gram: a word's vector predicts each word near it, within a window on both sides in its sentence.
+
+    .. math::
+
+        h = x_{t+i} \text{ predicts } w_t \qquad 0 < |i| \le r_t \qquad r_t \sim \mathcal{U}\{1, \ldots, \text{window}\}
+
+    x_t is the embedding of w_t. A word with relative frequency f is kept, as predicted word and for the windows of
+    others, with probability :math:`\sqrt{s/f} + s/f` at most 1, where s is `subsample`.
+
+    Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
+
+    Source: Mikolov, Sutskever, Chen, Corrado & Dean (2013), "Distributed representations of words and phrases and their
+        compositionality", NIPS, section 2; the probability is the one of their program, word2vec.
+    Complexity: O(E) for each pair of words, window + 1 pairs for each kept word on average; V E weights.
+    """
+
+    reads_near = True
+
+    kind: str = "skipgram"
+    context_size: int = setting(min=1, max=1)
+    window: int = setting(min=1, max=255)
+    shrink_windows: bool = MISSING
+    subsample: float = setting(min=0, max=1)
+
+    def initialize(self, network: nn.Module) -> None:
+        """Draw the embeddings as word2vec does, uniformly between -0.5 / E and 0.5 / E: rare words keep their direction
+        from the text rather than from a long random vector.
+        """
+        from torch import nn
+
+        bound = 0.5 / self.embedding_dim
+        nn.init.uniform_(next(network.get_submodule("encoder.embedding").parameters()), -bound, bound)
 
 
 @dataclass(slots=True)

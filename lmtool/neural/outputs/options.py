@@ -158,6 +158,27 @@ class NceOutput(DrawnOutput):
 
 
 @dataclass(slots=True)
+class NegativeSamplingOutput(DrawnOutput):
+    """Negative sampling (Mikolov et al. 2013); conf/output/negative_sampling.yaml explains each setting."""
+
+    draws = "num_noise", 5
+
+    kind: str = "negative_sampling"
+    num_noise: int | None = setting(min=1)
+    share_noise: bool = MISSING
+    unigram_power: float = setting(min=0, max=2)
+    bias: bool = MISSING
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
+        from lmtool.neural.outputs.negative_sampling import NegativeSampling
+
+        self.fill_in(len(counts))
+        settings: Any = {"noise": self.num_noise, "power": self.unigram_power, "shared": self.share_noise}
+        with named_as_settings():
+            return NegativeSampling(dim, counts, vectors, **settings, bias=self.bias, sparse=True)
+
+
+@dataclass(slots=True)
 class SampledOutput(DrawnOutput):
     """Softmax over sampled words (Jean et al. 2015); conf/output/sampled.yaml explains each setting."""
 
