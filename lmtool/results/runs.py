@@ -166,6 +166,7 @@ class MixedRun(RunResult):
     weights: the weights of the members.
     evaluation: the mixture's scores of the split.
     method: linear, classes or log_linear; None for a mixture of scores.
+    over: candidates if the members were renormalized over the candidates of questions before mixing.
     fit: the method and data by which the weights were fitted.
     class_weights: the weights by class of context.
     theta: the fitted parameter of a cache.
@@ -179,6 +180,7 @@ class MixedRun(RunResult):
     weights: list[float]
     evaluation: Evaluation = field(metadata=MERGED)
     method: str | None = None
+    over: str | None = None
     fit: dict[str, Any] | None = None
     class_weights: list[list[float]] | None = None
     theta: float | None = None
