@@ -246,7 +246,8 @@ def lines_figure(
         if len(ranked) > 1:
             name_at_right(figure, lines)
         lowest, at = min((mean, at) for at, mean in means[ranked[0]].items())
-        below: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top", "color": INK}
+        box = {"facecolor": LIGHT["page"], "edgecolor": "none", "alpha": 0.7, "pad": 0.5}  # over other lines
+        below: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top", "zorder": 2.2, "bbox": box}
         axes.annotate(perplexity_text(lowest), (at, min(named[ranked[0]][at])), (0, -5), **below)
     return figure
 
