@@ -36,6 +36,8 @@ class LanguageModel(ABC):
     out of range, models raise ValueError. N may be 0.
     """
 
+    over_candidates = False  # whether a mixture renormalizes members over the candidates of a question, then mixes them
+
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
@@ -94,6 +96,10 @@ class LanguageModel(ABC):
             for rows in in_chunks(len(contexts), rows_at_once(self.vocabulary_size, ROWS_PER_CHUNK))
         ]
         return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
+
+    def log_prob_choices(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Return log p of the candidates of cloze questions up to a constant of each question, `[N, K]`."""
+        return self.log_prob_candidates(contexts, candidates)
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp(log_dist) up to rounding.
@@ -236,8 +242,10 @@ class LanguageModel(ABC):
         """Return what p of targets `[N]` after contexts `[N, C]` comes from, as columns `[N]` by name; nan where one
         does not apply. By default the `rank` of the target among all words, from 1.
         """
-        dists = (self.log_dist(context[None])[0, :-1] for context in contexts)  # one by one: they are large
-        ranks = [1 + (dist > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
+        contexts = self._checked_contexts("explain", contexts)
+        targets = self._checked_words("explain: targets", targets, (len(contexts),))
+        dists = (self.log_dist(context[None])[0] for context in contexts)  # one by one: they are large
+        ranks = [1 + (dist[:-1] > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
         return {"rank": np.array(ranks, dtype=np.int64)}
 
     @property

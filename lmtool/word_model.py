@@ -187,7 +187,7 @@ class WordModel:
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
         if "stored p" in columns:
-            found.notes.append("p = stored p times the back-offs; an interpolating smoother stores p already mixed")
+            found.notes.append("p = stored p x back-offs; if the smoother interpolates, stored p has all lower shares")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:

@@ -180,6 +180,25 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
     np.testing.assert_allclose(model.score_text(valid), log_prob, rtol=1e-6)
 
 
+def test_explain(model: LanguageModel, toy: Corpus) -> None:
+    """The factors of a back-off, and the terms of a mixture, give p; other models say the rank."""
+    text = toy.split("valid").as_stream(model.across_sentences)
+    contexts, targets = text.windows(np.arange(text.tokens), model.context_size)
+    columns, p = model.explain(contexts.tolist(), targets.tolist()), np.exp(model.log_prob(contexts, targets))
+    assert {column.shape for column in columns.values()} == {(text.tokens,)}
+    if "order" in columns:
+        weights = [np.ones(text.tokens), *(values for name, values in columns.items() if name.startswith("back-off"))]
+        found = columns["stored p"] * np.nanprod(weights, axis=0) * columns.get("p in class", 1)
+    elif "p 1" in columns:
+        found = columns["p 1"] * columns["weight 1"] + columns["p 2"] * columns["weight 2"]
+    else:
+        ranked = np.argsort(-model.log_dist(contexts)[:, :-1], axis=1, kind="stable")
+        place = 1 + (ranked == targets[:, None]).argmax(axis=1)
+        assert (columns["rank"] <= place).all() and np.mean(columns["rank"] == place) > 0.8  # equal p have one rank
+        return
+    np.testing.assert_allclose(found, p, rtol=1e-6)
+
+
 def test_what_fits(model: LanguageModel, toy: Corpus) -> None:
     """Any integer type, lists and tensors; no contexts, and no candidates."""
     valid, size = toy.split("valid").as_stream(model.across_sentences), len(toy.vocabulary)

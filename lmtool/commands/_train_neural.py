@@ -113,6 +113,7 @@ def _train(
             options=session.choices,
             tied=is_tied(model, output),
             across_sentences=model.across_sentences or None,
+            keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
         if run.across_sentences:

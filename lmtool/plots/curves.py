@@ -74,13 +74,8 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     return History(
         all_of("epoch"),
         [math.exp(min(loss, 700)) for loss in losses],
-        all_of("valid_perplexity"),
-        all_of("train_accuracy"),
-        all_of("valid_accuracy"),
-        all_of("lr"),
-        all_of("cloze_perplexity"),
-        all_of("step", logged),
-        all_of("loss", logged),
+        *map(all_of, ("valid_perplexity", "train_accuracy", "valid_accuracy", "lr", "cloze_perplexity")),
+        *(all_of(key, logged) for key in ("step", "loss")),
     )
 
 
@@ -113,10 +108,9 @@ def training_curves(history: History, title: str | None = None) -> Figure:
         if history.losses:
             every = 1 + len(history.steps) // MAX_STEPS
             steps, losses = history.steps[::every], history.losses[::every]
-            number_axis(placed["loss"], "x", steps)
             number_axis(placed["loss"], "y", losses, log_ratio=LOSS_RATIO)
             placed["loss"].plot(steps, losses, color=TRAIN, linewidth=0.8)
-            placed["loss"].set(xlabel="steps", ylabel="training loss (nats)")
+            placed["loss"].set(xlim=(0, 1.03 * steps[-1]), xlabel="steps", ylabel="training loss (nats)")
     return figure
 
 

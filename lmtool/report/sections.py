@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.rules import format_value
 from lmtool.errors import UserError
 from lmtool.plots.charts import (
     MAX_DOTS,
@@ -175,7 +176,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None 
     first = CLOZE_METRIC if common == CLOZE_METRIC else PERPLEXITY
     jobs: dict[tuple[str, str], list[Job]] = {}  # by metric and label
     for row in [row for row in rows if row.normalized] or rows:
-        settings = {key: row.settings.get(key, "") for key in keys}
+        settings = {key: format_value(row.settings.get(key, "")) for key in keys}
         for name, value in (perplexities_of(row) or {common: row.metric_value or math.inf}).items():
             if value < math.inf:
                 kind = {"cloze": CLOZE_METRIC, "train": TRAIN_METRIC}.get(name, PERPLEXITY)

@@ -110,8 +110,9 @@ class NgramModel(LanguageModel):
 
         A weight is nan for contexts that are not backed off from, and where the sentence has fewer words so far.
         """
-        order, table = self.matched_lengths(contexts, targets), self.table
-        nodes = table.trie.find_contexts(np.asarray(contexts), table.bos, self.context_size)  # [N, C]
+        contexts, table = self._checked_contexts("explain", contexts), self.table
+        order = self.matched_lengths(contexts, targets)
+        nodes = table.trie.find_contexts(contexts, table.bos, self.context_size)  # [N, C]
         stored = self.lookup.compiled.unigrams[targets].astype(np.float64)
         columns: dict[str, Array] = {"order": order, "stored p": stored}
         for k in range(self.context_size, 0, -1):
@@ -120,8 +121,8 @@ class NgramModel(LanguageModel):
             stored[here] = [table.log_prob[node : node + 1][0] for node in ngrams]
             used = np.flatnonzero((order <= k) & (nodes[:, k - 1] != SHORT))
             weights = columns[f"back-off {k}"] = np.full(len(order), np.nan)
-            found = ((at, table.log_backoff[at : at + 1]) for at in nodes[used, k - 1].tolist())
-            weights[used] = np.exp([table.missing if at == UNSEEN else value[0] for at, value in found])
+            at = nodes[used, k - 1].tolist()
+            weights[used] = np.exp([table.missing if i == UNSEEN else table.log_backoff[i : i + 1][0] for i in at])
         np.exp(stored, out=stored)
         return columns
 
