@@ -36,6 +36,8 @@ class LanguageModel(ABC):
     out of range, models raise ValueError. N may be 0.
     """
 
+    over_candidates = False  # whether a mixture renormalizes members over the candidates of a question, then mixes them
+
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
@@ -94,6 +96,10 @@ class LanguageModel(ABC):
             for rows in in_chunks(len(contexts), rows_at_once(self.vocabulary_size, ROWS_PER_CHUNK))
         ]
         return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
+
+    def log_prob_choices(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Return log p of the candidates of cloze questions up to a constant of each question, `[N, K]`."""
+        return self.log_prob_candidates(contexts, candidates)
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
         """Return p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp(log_dist) up to rounding.

@@ -47,6 +47,8 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         corpus, models = open_members(settings, used, stack, session)
         if settings.text is not None:
             settings = replace(settings, split=settings.text, fit_split=settings.text)
+        if settings.over is not None and corpus.cloze(settings.split) is None:
+            raise UserError(f"over={settings.over}: {corpus.name} has no questions for split={settings.split}")
         scored = _score_text(settings, models, corpus, session)
         fitted = _fit(settings, models, corpus, scored, session)
         own_fits, fits = _fits_on_text(settings, scored, members, session)
@@ -71,6 +73,7 @@ def mix_runs(settings: MixtureConfig, session: Session) -> MixedRun:
         weights=weights,
         evaluation=evaluation,
         method=settings.method,
+        over=settings.over,
         vocabulary=UNION if union else None,
         words=len(corpus.vocabulary) - 1 if union else None,
         **fitted.result,

@@ -83,7 +83,9 @@ def prepare(
             removed = last_request.settings if last_request is not None and session.if_run_exists == "resume" else {}
             given = {**removed, **session.request.settings}
             restore_settings(settings, checkpoint.values["about"]["settings"], given)
-        _complete_settings(settings, model, corpus, session, new=checkpoint is None)
+        schedule = None if checkpoint is None else checkpoint.values["about"]["settings"].get("schedule")
+        new_schedule = schedule is None or schedule != settings_as_json(settings)["schedule"]
+        _complete_settings(settings, model, corpus, session, new_schedule=new_schedule)
         values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
         about = {"settings": values, "store": corpus.fingerprint, "changes": []}
         if checkpoint is not None:
@@ -131,9 +133,9 @@ def _corpus(settings: NetworkTrainingConfig, session: Session, processes: Proces
 
 
 def _complete_settings(
-    settings: NetworkTrainingConfig, model: EncoderConfig, corpus: Corpus, session: Session, *, new: bool
+    settings: NetworkTrainingConfig, model: EncoderConfig, corpus: Corpus, session: Session, *, new_schedule: bool
 ) -> None:
-    """Fill in the settings that depend on the text, and print notes on them. new: the training is not resumed."""
+    """Fill in the settings that depend on the text, and print notes on them. new_schedule: none of a checkpoint."""
     training, optim, output, schedule = settings.training, settings.optim, settings.output, settings.schedule
     assert training is not None and optim is not None and output is not None, "each conf/model/*.yaml chooses them"
     tokens, vocabulary = corpus.tokens("train"), corpus.vocabulary
@@ -156,11 +158,14 @@ def _complete_settings(
     chosen = training.batch_size
     batch_size = chosen or default_batch_size(tokens, maximum=usual, length=length)
     training.batch_size, examples = batch_size, batch_size * length
-    if new and not settings.lr_range and training.epochs is not None and schedule is not None:
-        # An upper bound: a split that is read in blocks has incomplete batches at their ends.
-        steps = math.ceil(training.epochs * max(1, tokens // examples))
-        budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={examples}"
-        schedule.require_steps(steps, budget)
+    if new_schedule and not settings.lr_range and schedule is not None:
+        if training.steps is not None:
+            schedule.require_steps(training.steps, f"training.steps={training.steps}")
+        if training.epochs is not None:
+            # An upper bound: a split that is read in blocks has incomplete batches at their ends.
+            steps = math.ceil(training.epochs * max(1, tokens // examples))
+            budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={examples}"
+            schedule.require_steps(steps, budget)
     if examples > tokens:
         session.note(
             f"training.batch_size={batch_size}: train has {tokens:,} examples, all in one batch, so an epoch is "

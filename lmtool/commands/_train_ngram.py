@@ -21,7 +21,7 @@ from lmtool.data.text_rules import TextRules
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import cloze_results, perplexity, require_questions
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import CLOZE_METRIC, NOT_COMPARABLE, result_from_json, sizes_text
+from lmtool.results.base import CLOZE_METRIC, NOT_COMPARABLE, read_summary, result_from_json, sizes_text
 from lmtool.results.runs import TrainedRun
 from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 from lmtool.runs.resume import require_same
@@ -83,7 +83,8 @@ def _finished(settings: CountTrainingConfig, corpus: Corpus, session: Session) -
             f"{session.out} was trained on a different store from {corpus.path}: choose another folder with out="
         )
     saved = read_json(path, REMEDY, TRAINED)
-    return result_from_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir)
+    cloze = read_summary(session.out, REMEDY).cloze or None  # with inf where the file has null
+    return result_from_json(TrainedRun, saved, folder=session.out, store_dir=settings.store_dir, cloze=cloze)
 
 
 def _estimate(

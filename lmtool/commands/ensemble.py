@@ -17,16 +17,15 @@ from lmtool.session import Session
 class Settings(MixtureConfig):
     makes: ClassVar[str] = "files"
 
-    text: str | None = setting(excludes=("fit_on=cloze",), why="it has no questions")
+    text: str | None = setting(excludes=("fit_on=cloze", "over=candidates"), why="it has no questions")
 
     def __post_init__(self) -> None:
         MixtureConfig.__post_init__(self)
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
             raise UserError(f"runs={self.runs}: name two runs or more to mix, e.g. runs=A,B, or one and a cache")
-        cloze = self.fit_on == "cloze"
-        rule = "text except with method=log_linear"
-        require(not cloze or self.method == "log_linear", "fit_on", "cloze", rule)
+        fits = self.fit_on == "text" or (self.method != "classes" and self.cache is None)
+        require(fits, "fit_on", self.fit_on, "text with method=classes and with a cache")
         if self.weights is not None:
             what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
             self.weights = read_weights(self.weights, members, what)

@@ -19,6 +19,7 @@ PRUNE_METHODS = ("gain", "entropy")
 QUANTIZED_BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 WEIGHTS = "null, or a number of 0 or more for each member, e.g. 2,1 or 2:1, divided by their sum"
 UNION = "union"
+CANDIDATES = "candidates"  # over which members are renormalized before they are mixed, with over=
 SIMILARITIES, VECTORS = ("cosine", "dot"), ("embeddings", "output")  # of words
 BITS_OF_DTYPE = {"float32": None, "float16": 16, "int8": 8}  # of a weight; int8 has a float32 scale per row
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
@@ -119,6 +120,7 @@ class MixtureConfig(MembersConfig):
     method: str = setting(words=("linear", "classes", "log_linear"))
     fit_split: str = MISSING
     fit_on: str = setting(words=("text", "cloze"))
+    over: str | None = setting(words=(CANDIDATES,), needs=("method=linear",), excludes=("cache=<KIND>",))
     fit_contexts: int = setting(min=100)
     weights: Any = setting(excludes=("method=classes",), why="it fits weights for each class", said=WEIGHTS)
     cache: str | None = setting(words=("unigram", "neural"), needs=("method=linear",))

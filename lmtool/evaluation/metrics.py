@@ -25,6 +25,7 @@ from lmtool.system.arrays import LN10, FloatArray, IntArray, in_chunks, rows_at_
 from lmtool.system.terminal import token_bar
 
 CLOZE_FILE = "cloze.csv"
+OVER_CANDIDATES = "over=candidates is of the cloze results alone: members were renormalized over candidates, then mixed"
 QUESTIONS_PER_CHUNK = 1024  # questions scored at once
 LEAST_UNK = -90 * LN10  # log p; KenLM's module gives 1e-99 or 1e-100 and back-off weights instead of 0
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
@@ -137,6 +138,8 @@ def score_questions(
     log_prob, sharers = _shared_log_prob(model, questions, corpus.vocabulary)
     save_cloze(out / CLOZE_FILE, log_prob)
     say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
+    if model.over_candidates:
+        note(OVER_CANDIDATES)
     oov, has_answers = sharers > 1, (questions.answers >= 0).all()
     answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if has_answers else 0
     if oov.any():
@@ -182,7 +185,7 @@ def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
     """Return log p `[Q, K]` of the candidates of all questions, log p(<unk>) for each one outside the vocabulary."""
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
     chunks = in_chunks(len(contexts), QUESTIONS_PER_CHUNK)
-    return np.concatenate([model.log_prob_candidates(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])
+    return np.concatenate([model.log_prob_choices(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])
 
 
 def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArray, IntArray]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config.verbs import MixtureConfig
+from lmtool.config.verbs import CANDIDATES, MixtureConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import MAX_POSITION, Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import cloze_log_prob, with_one_unk
+from lmtool.evaluation.metrics import cloze_log_prob, log_softmax, require_questions, with_one_unk
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, UnigramCache, neural_cache
 from lmtool.mixtures.linear import (
@@ -58,7 +58,9 @@ def build_mixture(members: Models, weights: FloatArray, mixture: dict[str, Any],
     if method == "linear" and "cache" in mixture:
         return CachedMixture(members, weights, _cache(mixture["cache"], members), tokens)
     if method == "linear":
-        return Mixture(members, weights, tokens)
+        mixed = Mixture(members, weights, tokens)
+        mixed.over_candidates = mixture.get("over") == CANDIDATES
+        return mixed
     if method == "classes":
         classifier = members[int(mixture["classifier"])]
         if classifier.context_classes is None:
@@ -97,7 +99,7 @@ def fit_mixture(
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
     if config.method == "log_linear":
         return _log_linear(config, models, corpus, say, progress)
-    mixture: dict[str, Any] = {"method": "linear"}
+    mixture: dict[str, Any] = {"method": "linear"} | ({} if config.over is None else {"over": config.over})
     if config.cache is not None:
         mixture["cache"] = {"kind": config.cache, "size": config.cache_size}
     if config.cache == "neural":
@@ -105,6 +107,8 @@ def fit_mixture(
     fits_theta = config.cache == "neural" and config.cache_theta is None
     if config.weights is not None and not fits_theta:
         return FittedMixture(np.array(config.weights), mixture)
+    if config.fit_on == "cloze":
+        return _on_questions(config, models, corpus, mixture, say)
     split = _fit_text(config, corpus)
     if log_prob is None:
         log_prob = np.stack([model.score_text(split, progress=progress) for model in models])
@@ -146,7 +150,8 @@ def _log_linear(config: MixtureConfig, models: Models, corpus: Corpus, say: Say,
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture)
     if config.fit_on == "cloze":
-        chunks, count, unit = *_question_chunks(config, models, corpus), "questions"
+        log_probs, answers = _questions(config, models, corpus)
+        chunks, count, unit = lambda: iter([(log_probs, answers)]), len(answers), "questions"
     else:
         chunks, count, unit = *_text_chunks(config, models, corpus, progress), "contexts"
     fit = fit_log_linear(chunks, len(models))
@@ -172,14 +177,25 @@ def _text_chunks(config: MixtureConfig, models: Models, corpus: Corpus, progress
     return chunks, len(index)
 
 
-def _question_chunks(config: MixtureConfig, models: Models, corpus: Corpus) -> tuple[Chunks, int]:
-    """Return the members' log-probabilities of the candidates of fit_split's questions, and the number of questions."""
-    cloze = corpus.cloze(config.fit_split)
-    if cloze is None or (cloze.answers < 0).any():
-        raise UserError(f"fit_on=cloze: {corpus.name} has no questions with answers for fit_split={config.fit_split}")
+def _questions(config: MixtureConfig, models: Models, corpus: Corpus) -> tuple[FloatArray, IntArray]:
+    """Return the members' log p of the candidates of fit_split's questions `[M, Q, K]`, and the answers `[Q]`."""
+    cloze = require_questions(corpus, config.fit_split, "fit_on=cloze")
     model_log_probs = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
-    log_probs, answers = with_one_unk(model_log_probs, cloze, corpus.vocabulary.unk)
-    return lambda: iter([(log_probs, answers)]), len(answers)
+    return with_one_unk(model_log_probs, cloze, corpus.vocabulary.unk)
+
+
+def _on_questions(
+    config: MixtureConfig, models: Models, corpus: Corpus, mixture: dict[str, Any], say: Say
+) -> FittedMixture:
+    """Fit the weights of a linear mixture, of distributions over all words or over the candidates, on questions."""
+    log_probs, answers = _questions(config, models, corpus)
+    totals = None if config.over == CANDIDATES else np.logaddexp.reduce(log_probs, axis=2)
+    if totals is None:
+        log_probs = np.stack([log_softmax(each) for each in log_probs])
+    fit = fit_weights(log_probs[:, np.arange(len(answers)), answers], totals)
+    optimum = f"within {fit.gap:.1e} nats of {'a stationary point' if config.over is None else 'the optimum'}"
+    say(f"EM on {len(answers):,} questions of {config.fit_split}: {fit.iterations} steps, {optimum}")
+    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit) | {"questions": len(answers)}})
 
 
 def _encoder(models: Models) -> int:

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.cloze import unk_sharers
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
+from lmtool.evaluation.metrics import log_softmax
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import Array, FloatArray, IntArray, as_array
 
@@ -38,12 +40,23 @@ class Fit:
     value: float = math.nan
 
 
-def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
+def fit_weights(
+    log_prob: FloatArray,
+    log_total: FloatArray | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    iterations: int = 20_000,
+) -> Fit:
     """Return the weights that maximize the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
     log_prob: natural log-probabilities `[M, N]` of each model and token. Stops when the gap is at most `tolerance`: the
     mean log-likelihood is concave in the weights, so no other weights exceed it by more than log max_k mean_t
     p_k(t)/p(t).
+
+    log_total: log of sums Z_k(t) `[M, N]` of each model, e.g. of p over the candidates of a question: the weights then
+    maximize the mean of log sum_k weight_k p_k(t) - log sum_k weight_k Z_k(t). The second logarithm is at most its
+    tangent, so that a step of EM has a closed form and does not lower the likelihood. It is no longer concave: the
+    weights are a stationary point, reached from equal ones, where the gap is 0.
     """
     members, tokens = log_prob.shape
     largest = log_prob.max(axis=0)
@@ -51,12 +64,14 @@ def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iteration
         where = int(np.isneginf(largest).argmax())
         raise UserError(f"token {where} of fit_split has probability zero under every run: no weights fit it")
     relative = np.exp(log_prob - largest)  # [M, N], 1 for the model that gives the token the highest probability
+    totals = np.ones((members, 1)) if log_total is None else np.exp(log_total - log_total.max(axis=0))
     weights = np.full(members, 1 / members)
     gap, done = np.inf, 0
     while gap > tolerance and done < iterations:
         done += 1
         # E and M step in one: the mean responsibility of model k is weight_k mean_t p_k(t)/p(t).
         ratio = relative @ (1 / (weights @ relative)) / tokens  # [M]
+        ratio /= (totals / (weights @ totals)).mean(axis=1)
         gap = float(np.log(ratio.max()))
         if gap > tolerance:
             weights = weights * ratio
@@ -242,6 +257,13 @@ class LinearMixture(MixedModel):
 
 class Mixture(LinearMixture):
     """A linear mixture with weights `[M]`."""
+
+    def log_prob_choices(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        if not self.over_candidates or self.special_tokens is None:
+            return super().log_prob_choices(contexts, candidates)
+        log_sharers = np.log(unk_sharers(candidates, self.special_tokens.unk))
+        log_probs = [member.log_prob_choices(own, candidates) for member, own in self._reading(contexts)]
+        return mix(np.stack([log_softmax(each - log_sharers) for each in log_probs]), self.weights) + log_sharers
 
     @property
     def state_size(self) -> int:

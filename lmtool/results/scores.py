@@ -187,10 +187,9 @@ class Evaluation(Figures):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json: for a split that has only cloze questions, its name and their results."""
-        if self.scores is None:
-            return {"split": self.split, "cloze": self.cloze}
-        return super().as_json() | {"run": str(Path(self.run).resolve())}
+        """Return the content of result.json: for a split with only questions, its name, the run and their results."""
+        run = {"run": str(Path(self.run).resolve())}
+        return (super().as_json() if self.scores is not None else {"split": self.split, "cloze": self.cloze}) | run
 
     @property
     def _by_word(self) -> bool:

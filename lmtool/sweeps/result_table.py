@@ -17,6 +17,7 @@ from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
 from lmtool.errors import UserError, escape_unprintable
 from lmtool.results.base import CLOZE_METRIC, METRIC_NAMES, Summary, read_summary
+from lmtool.runs.run import BY_QUESTIONS, fitted_on
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
@@ -30,12 +31,15 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 @dataclass
 class Row(Summary):
-    """The outcome of a job. metric_value: None for a failed job. code: the exit code of its command."""
+    """The outcome of a job. metric_value: None for a failed job. code: the exit code of its command. fitted: the parts
+    of the model that were fitted or chosen on the cloze questions that it scored.
+    """
 
     job: str
     settings: dict[str, Any] = field(default_factory=dict)
     status: str = "done"
     code: int = 0
+    fitted: list[str] = field(default_factory=list)
 
 
 def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
@@ -86,7 +90,9 @@ def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         summary = read_summary(folder, "start the sweep again")
     summary.seconds = seconds if summary.seconds is None else summary.seconds
     summary.metric_value = summary.metric_value if summary.metric_name else record.get("value")
-    return Row(job, settings, **vars(summary))
+    fits = fitted_on(Path(summary.result.get("run", folder)), summary.split or "valid", "") if summary.cloze else ()
+    fitted = [part.removesuffix(BY_QUESTIONS) for part in fits if part.endswith(BY_QUESTIONS)]
+    return Row(job, settings, **vars(summary), fitted=fitted)
 
 
 def perplexities_of(row: Row) -> dict[str, float]:
@@ -121,6 +127,8 @@ def jobs_table(rows: Sequence[Row], swept: Collection[str] = ()) -> Table:
     for key in CLOZE:
         if f"cloze_{key}" != metric and any(key in row.cloze for row in rows):
             columns[f"cloze_{key}"] = [row.cloze.get(key) for row in rows]
+    if any(row.fitted for row in rows):
+        columns["fitted_on_cloze"] = [", ".join(row.fitted) or None for row in rows]
     if not all(row.normalized for row in rows):
         columns[NORMALIZED] = [_yes_or_no(row.normalized) for row in rows]
     columns |= {"seconds": [row.seconds for row in rows], "status": [row.status for row in rows]}

@@ -48,6 +48,11 @@ def test_what_is_fitted_on_questions_is_known_by_their_split(lmtool: Run) -> Non
     assert fitted_by({"smoother": {"alpha": "tuned", "tune_on": "cloze_test"}}) == {
         "test": ["alpha by its cloze questions"]
     }
+    lmtool(*add[:-1], *own, "out=given")
+    table = lmtool("eval", "-m", "run=run,given", "out=table")
+    header, _, *rows = table[table.index("job  run") :].splitlines()[:4]
+    cells = {row.split()[1]: dict(zip(header.split(), row.split(), strict=True)) for row in rows}
+    assert {run: row["fitted_on_cloze"] for run, row in cells.items()} == {"run": "alpha", "given": "-"}
     for words, error in (
         (own[:3], "smoother.tune_on=cloze: own has no questions with answers for valid"),
         (("data=toy", "model=class_ngram", "model.classes=3"), "model=class_ngram are not of words: tune on text"),

@@ -162,4 +162,6 @@ def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
     assert result("cloze")["cloze"]["perplexity"] < result("text")["cloze"]["perplexity"]
     nothing = lmtool("ensemble", "runs=[o1,o2]", "method=log_linear", "fit_on=cloze", "split=train", code=2)
     assert "no questions for split=train" in nothing
-    assert "text except with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)
+    for words in ("method=classes", "cache=unigram"):
+        refused = lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", words, code=2)
+        assert "fit_on=cloze: must be text with method=classes and with a cache" in refused

@@ -129,6 +129,22 @@ def test_a_training_reports_them_and_a_sweep_is_ranked_by_them(questions: Run) -
     assert "metric=cloze_perplexity: run run on train.txt has no cloze questions with answers" in error
 
 
+@pytest.mark.filterwarnings("ignore:a high share is out of vocabulary", "ignore:100.0 % of the sentences of valid")
+def test_an_infinite_perplexity_is_read_again(questions: Run) -> None:
+    Path("questions.txt").write_text("Q a y </s>\nC a </s>\nQ y a </s>\nC a a y\n")
+    data = {word.split("=")[0].removeprefix("data."): word.split("=")[1] for word in DATA[1:]}
+    vocabulary = {"file": data.pop("vocabulary.file")}
+    settings = {
+        "data": {"kind": "text", **data, "vocabulary": vocabulary},
+        "smoother": "mle",
+        "metric": "cloze_perplexity",
+    }
+    for _ in range(2):  # the second time the run is finished
+        run = lmtool.train({"kind": "ngram", "order": 2}, out="again", resume=True, **settings)
+        assert run.cloze is not None and run.metric == run.cloze["perplexity"] == math.inf
+        assert "cloze perplexity" in repr(run)
+
+
 def best_job(said: str) -> str:
     """Return the value of the setting of the first job in the table of a sweep."""
     return said.partition("---")[2].splitlines()[1].split()[1]
@@ -138,7 +154,8 @@ def test_the_weights_that_are_best_on_them_are_kept(questions: Run) -> None:
     small = ("model=nplm", "training.epochs=6", "training.evaluate_every=1", "optim.lr=0.003", "device=cpu", *DATA)
     kept = {}
     for name in ("valid", "cloze"):
-        questions("train", *small, f"training.keep_best={name}", f"out={name}")
+        said = questions("train", *small, f"training.keep_best={name}", f"out={name}")
+        assert (f"best {name} perplexity" in said) and said.count("best ") == 1 and "valid perplexity" in said
         lines = [json.loads(line) for line in Path(name, "metrics.jsonl").read_text().splitlines()]
         kept[name] = min(lines, key=lambda line: line[f"{name}_perplexity"])
         assert result(name)["cloze"]["perplexity"] == kept[name]["cloze_perplexity"]
@@ -168,6 +185,44 @@ def test_a_mixture_shares_and_its_weights_are_fitted_so(questions: Run) -> None:
         other = list(found["weights"])
         other[k] += step
         assert cloze_log_perplexity(other) >= best - 1e-9
+
+
+def test_members_are_renormalized_over_the_candidates_before_they_are_mixed(questions: Run) -> None:
+    questions("train", "model=ngram", "model.order=2", "smoother=witten_bell", *DATA, "hydra.run.dir=two")
+    members = []
+    for name in ("run", "two"):
+        questions("eval", f"run={name}", f"out={name}-eval")
+        members.append(probabilities(f"{name}-eval"))
+    said = questions("ensemble", "runs=[run,two]", "weights=1:3", "over=candidates", "out=mix")
+    assert "over=candidates is of the cloze results alone" in said
+    expected = (members[0] + 3 * members[1]) / 4
+    np.testing.assert_allclose(probabilities("mix"), expected, rtol=1e-7)
+    assert result("mix")["over"] == "candidates"
+    questions("ensemble", "runs=[run,two]", "weights=1:3", "out=full")
+    assert result("full")["perplexity"] == result("mix")["perplexity"]  # of the text
+    assert np.abs(probabilities("full") - expected).max() > 0.005
+    said = questions("eval", "run=mix", "out=again")  # the run knows how it mixes
+    assert "over=candidates is of the cloze results alone" in said
+    np.testing.assert_array_equal(probabilities("again"), probabilities("mix"))
+    said = questions("ensemble", "runs=[run,two]", "fit_on=cloze", "over=candidates", "out=fitted")
+    assert "favors it here: the mixture (weights by its cloze questions)" in said
+    assert "favors it here: fitted (weights by its cloze questions)" in questions(
+        "eval", "run=fitted", "out=fitted-eval"
+    )
+    assert result("fitted")["cloze"]["perplexity"] <= result("mix")["cloze"]["perplexity"]
+    for words, error in (
+        ("split=test", "over=candidates: own has no questions for split=test"),
+        ("cache=unigram", "over=candidates: "),
+        ("method=log_linear", "over=candidates: "),
+    ):
+        refused = questions("ensemble", "runs=[run,two]", "weights=1:1", "over=candidates", words, "out=none", code=2)
+        assert error in refused
+
+
+def probabilities(folder: str) -> np.ndarray:
+    """Return the numbers of cloze.csv, `[Q, K]`."""
+    rows = list(csv.reader(Path(folder, "cloze.csv").read_text().splitlines()))[1:]
+    return np.array([[float(value) for value in row[1:]] for row in rows])
 
 
 def test_what_is_fitted_on_differs_by_a_constant() -> None:

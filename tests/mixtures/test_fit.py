@@ -15,7 +15,8 @@ from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.mixtures import fit
-from lmtool.mixtures.fit import FittedMixture, fit_mixture
+from lmtool.mixtures.fit import FittedMixture, build_mixture, fit_mixture
+from lmtool.mixtures.linear import TOLERANCE, fit_weights, mix
 from lmtool.mixtures.log_linear import (
     Chunks,
     LogLinear,
@@ -38,7 +39,7 @@ FIRST, SECOND, EVEN = ([[p, 1 - p]] * 3 for p in (0.9, 0.1, 0.5))
 
 def fitted(models: list[Any], log_prob: np.ndarray | None = None, **changes: object) -> tuple[FittedMixture, str]:
     """Fit a mixture with these settings, except for the changes; return it and the printed text."""
-    values: dict[str, object] = dict(method="linear", cache=None, weights=None, fit_on="text", split="test")
+    values: dict[str, object] = dict(method="linear", cache=None, weights=None, fit_on="text", split="test", over=None)
     values |= dict(cache_size=2, cache_theta=None, fit_split="valid", fit_contexts=100)
     said: list[str] = []
     config: Any = SimpleNamespace(**(values | changes))
@@ -154,7 +155,7 @@ def test_what_cannot_be_fitted() -> None:
     for changes in ({"method": "classes"}, {"cache": "unigram"}, {"method": "log_linear"}):
         with pytest.raises(UserError, match="can only be mixed linearly, and without another cache"):
             fitted([dynamic, Fixed(SECOND, 1)], **changes)
-    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
+    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for valid"):
         fitted([Fixed(FIRST, 1)], method="log_linear", fit_on="cloze")
 
 
@@ -168,11 +169,45 @@ def test_log_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch
     assert found.result["fit"]["questions"] == 10 and "Newton's method on 10 questions of valid" in said
 
 
+def test_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Six answers in ten are word 0. Over words 0 and 2 the members have (3/4, 1/4) and (1/5, 4/5), which mix to 3/5 at
+    # w = 8/11; the whole distributions do at (0.6 w + 0.1 (1 - w)) / (0.8 w + 0.5 (1 - w)) = 3/5, which is w = 5/8.
+    answers = np.array([0] * 6 + [1] * 4)
+    questions = Cloze(np.arange(10) % 2, np.arange(11), np.tile([0, 2], (10, 1)), answers)
+    monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
+    members = [Fixed([row] * 2, 1) for row in ([0.6, 0.2, 0.2], [0.1, 0.5, 0.4])]
+    for over, weight, point in (("candidates", 8 / 11, "the optimum"), (None, 5 / 8, "a stationary point")):
+        found, said = fitted(members, fit_on="cloze", over=over)
+        np.testing.assert_allclose(found.weights, [weight, 1 - weight], atol=1e-4)
+        assert found.result["fit"]["converged"] and found.result["fit"]["questions"] == 10
+        assert said.startswith("EM on 10 questions of valid: ") and said.endswith(point)
+        mixture: Any = build_mixture(members, found.weights, found.mixture, CORPUS.vocabulary)
+        log_prob = mixture.log_prob_choices(np.array([[0]]), np.array([[0, 2]]))
+        np.testing.assert_allclose(np.exp(log_prob[0, 0] - np.logaddexp(*log_prob[0])), 3 / 5, atol=1e-4)
+
+
+def test_weights_of_ratios_are_a_maximum_of_the_likelihood() -> None:
+    rng = np.random.default_rng(3)
+    log_prob = np.log(rng.dirichlet(np.ones(9), (3, 200)))  # [M, Q, V], of which the first 4 words are candidates
+    log_prob[:, :, 0] += 2 * (np.arange(200) % 3 == np.arange(3)[:, None])  # each member is good at a third of them
+    right, totals = log_prob[:, :, 0], np.logaddexp.reduce(log_prob[:, :, :4], axis=2)
+
+    def value(weights: np.ndarray) -> float:
+        return float((mix(right, weights) - mix(totals, weights)).mean())
+
+    values = [value(fit_weights(right, totals, iterations=steps).weights) for steps in range(1, 30)]
+    assert (np.diff(values) >= -1e-12).all() and values[-1] > values[0]
+    found = fit_weights(right, totals)
+    assert found.gap <= TOLERANCE and (found.weights > 0.01).all()
+    for change in rng.normal(scale=1e-3, size=(20, 3)):
+        assert value(np.abs(found.weights + change)) <= value(found.weights) + 1e-12
+
+
 @pytest.mark.parametrize("answers", [[-1, 1], [-1, -1]])
 def test_questions_to_fit_on_have_all_their_answers(answers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[0, 1]] * 2), np.array(answers))
     monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
-    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
+    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for valid"):
         fitted([Fixed(FIRST, 1)], method="log_linear", fit_on="cloze")
 
 

@@ -264,6 +264,19 @@ def test_going_to_a_position() -> None:
     assert [targets.tolist() for _, (__, targets) in zip(range(20), other, strict=False)] == want
 
 
+def test_rows_of_another_shape_begin_a_new_pass(toy: Corpus) -> None:
+    split = toy.split("train").as_stream(across_sentences=True)
+    batches = Streams(split, 4, 5, seed=3)
+    for _ in zip(range(2), batches, strict=False):
+        pass
+    position = json.loads(json.dumps(batches.position()))
+    for rows, length in ((2, 10), (4, 3), (8, 5)):
+        other = Streams(split, rows, length, seed=9)
+        other.go_to(position)
+        words, _ = next(iter(other))
+        assert words.shape == (rows, length) and (words[:, 0] == split.bos).all()
+
+
 SMALL = ["data=toy", "model.embedding_dim=6", "training.batch_size=4", "training.bptt=5"]
 SMALL += ["training.minutes=null", "training.epochs=6", "optim.lr=0.02"]
 

@@ -433,6 +433,8 @@ def test_a_rate_changed_by_hand(lmtool: Run, monkeypatch: pytest.MonkeyPatch) ->
         said = lmtool("train", "resume=run", "training.epochs=8", *words, code=2)
         key, _, value = words[0].partition("=")
         assert f"{key}={value}: the training in run was started with" in said.replace(str(Path.cwd()) + "/", "")
+    late = ["schedule=steps", "schedule.milestones=[99]"]
+    assert "the budget ends earlier" in lmtool("train", "resume=run", "training.epochs=8", *late, code=2)
     # An option of another kind drops the values of the one before it.
     lmtool("train", "resume=run", "training.epochs=8", "schedule=constant")
     assert metrics("lr")[-1] == 0.01
