@@ -113,6 +113,7 @@ def _train(
             options=session.choices,
             tied=is_tied(model, output),
             across_sentences=model.across_sentences or None,
+            keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
         if run.across_sentences:
@@ -172,7 +173,7 @@ def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split:
     """Run the learning-rate range test (Smith 2017): propose a rate, and write lr_range.json and .png, but no model."""
     (low, high), training, optim = settings.lr_range_limits, settings.training, settings.optim
     assert training is not None and optim is not None, "prepare has checked both"
-    if optim.rate_of(1, 2) != 1:
+    if optim.per_example:
         raise UserError("lr_range=true tries rates of the mean gradient: set optim.per_example=false")
     use_gradients(model, training.embedding_gradients)
     batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)

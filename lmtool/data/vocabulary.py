@@ -113,6 +113,7 @@ class Vocabulary:
     def limit(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
         """Return the vocabulary limited to `words`, `<s>`, `</s>` and `<unk>`, and the mask of these, bool `[V]`."""
         chosen = {*words}
+        self.require_no_oov([word for word in self.words[:-1] if word not in chosen and word != EOS])
         word_mask = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
         new = np.cumsum(word_mask) - 1
         eos, unk = None if self.eos is None else int(new[self.eos]), int(new[self.unk])

@@ -78,7 +78,7 @@ def test_models_of_sentences_without_ends(lmtool: Run) -> None:
     assert "set model.across_sentences=false" in refused
 
 
-def test_a_closed_vocabulary(lmtool: Run) -> None:
+def test_a_closed_vocabulary(lmtool: Run, tmp_path: Path) -> None:
     """`horse`, in test alone, is refused; without `<unk>`, an unseen type or `</s>` the list has all probability."""
     closed = "data.vocabulary.closed=true"
     said = lmtool("train", "model=ngram", "data=toy", closed, code=2)
@@ -92,6 +92,12 @@ def test_a_closed_vocabulary(lmtool: Run) -> None:
     p = [np.exp(each.log_dist(each.context(each.ids(""))[None]))[0] for each in (flat, kn, net)]
     np.testing.assert_allclose(p[0], [0.25] * 4 + [0], rtol=1e-6)
     np.testing.assert_allclose([dist[:4].sum() for dist in p], [1, 1, 1], rtol=1e-6)
+    (tmp_path / "tr.txt").write_text("a b c\nb c a\n")
+    (tmp_path / "va.txt").write_text("a c\n")
+    text = ("data=text", "data.train=tr.txt", "data.valid=va.txt", "data.vocabulary.closed=true")
+    lmtool("train", "model=class_ngram", "model.classes=2", "model.order=2", *text, "out=classes")
+    refused = lmtool("train", "model=ngram", *text, "limit_vocabulary=va.txt", code=2)
+    assert "not in the vocabulary: 'b'" in refused
     with pytest.raises(UserError, match="not in the vocabulary: 'x'"):
         kn.perplexity(["a x"])
     # <unk> in the text is one of its words, and the only one that p(<unk>) is of.

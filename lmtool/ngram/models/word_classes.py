@@ -162,7 +162,7 @@ def learned_classes(
 
     words = len(vocabulary) - 1
     counts = np.bincount(ids, minlength=words)
-    own = [i for i in (vocabulary.eos, vocabulary.unk) if i is not None and counts[i] > 0]
+    own = [i for i in (vocabulary.eos, vocabulary.unk) if i is not None and i < words and counts[i] > 0]
     order = np.argsort(-counts, kind="stable")
     order = order[(counts[order] > 0) & ~np.isin(order, own)]
     classes = min(number, len(order))
