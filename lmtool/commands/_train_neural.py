@@ -113,6 +113,7 @@ def _train(
             options=session.choices,
             tied=is_tied(model, output),
             across_sentences=model.across_sentences or None,
+            keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
         if run.across_sentences:
@@ -142,8 +143,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
     result.rank_by(settings.metric)
     session.save_result(result)
-    about = prepared.about
-    save_trained(out, about["settings"], session.choices, prepared.corpus, about["changes"])
+    save_trained(out, prepared.about, session.choices, prepared.corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png
@@ -173,7 +173,7 @@ def _try_rates(settings: NetworkTrainingConfig, model: NeuralModel, train_split:
     """Run the learning-rate range test (Smith 2017): propose a rate, and write lr_range.json and .png, but no model."""
     (low, high), training, optim = settings.lr_range_limits, settings.training, settings.optim
     assert training is not None and optim is not None, "prepare has checked both"
-    if optim.rate_of(1, 2) != 1:
+    if optim.per_example:
         raise UserError("lr_range=true tries rates of the mean gradient: set optim.per_example=false")
     use_gradients(model, training.embedding_gradients)
     batches = make_batches(train_split, training, model.encoder, settings.seed, model.device)

@@ -212,12 +212,16 @@ class CountsConfig(GroupConfig):
 
 @dataclass(slots=True)
 class OptimConfig(GroupConfig):
-    """Group `optim`: the update of the weights. lr: peak of the schedule; weight_decay excludes biases and gains."""
+    """Group `optim`: the update of the weights. lr: peak of the schedule; weight_decay excludes biases and gains.
+
+    per_example: whether lr is the rate of each example's gradient, so that a step follows their sum, not their mean.
+    """
 
     key_prefix: ClassVar[str] = "optim."
 
     lr: float = setting(above=0)
     weight_decay: float | None = setting(min=0)
+    per_example: bool = setting(False, kw_only=True)
 
     def fill_in(self, output: OutputConfig) -> None:
         """Fill in settings that are None, given the output layer; training calls it first."""
@@ -227,10 +231,6 @@ class OptimConfig(GroupConfig):
     def decay(self) -> float:
         """weight_decay, or 0 if it is None."""
         return self.weight_decay or 0.0
-
-    def rate_of(self, rate: float, examples: int) -> float:
-        """Return the rate of a step for the mean gradient of its examples. rate: the one of the schedule."""
-        return rate
 
     def averages_after(self, losses: list[float]) -> bool:
         """Return whether the mean of the weights is taken from now on. losses: on valid, of all evaluations so far."""

@@ -193,10 +193,13 @@ def settings_text(settings: dict[str, Any]) -> str:
 
 
 def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:
-    """Return the metrics of jobs by the values of `chart.by`, then by the number x."""
+    """Return the metrics of jobs by the values of `chart.by`, for lines `order 2` if these are numbers, then by x."""
     groups: dict[str, Points] = {}
     for settings, value in jobs:
-        group = groups.setdefault(", ".join(str(settings[key]) for key in chart.by), {})
+        named = {key: str(settings[key]) for key in chart.by}
+        for key in [key for key in named if chart.kind == "lines" and not math.isnan(decimal(named[key]))]:
+            named[key] = f"{key.rpartition('.')[2]} {named[key]}"
+        group = groups.setdefault(", ".join(filter(None, named.values())), {})
         group.setdefault(float(settings[chart.x]), []).append(value)
     return groups
 

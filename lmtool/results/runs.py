@@ -46,6 +46,7 @@ class TrainedRun(RunResult):
     train_perplexity: the same on train; of a network, the mean while training up to the evaluation that chose it. nan
     if train has more than ten million tokens, or a network's loss is not -log p.
     cloze: results of the cloze questions of valid, if their answers are given.
+    keep_best: cloze if these chose the weights of a network, else None.
     parameters: number of weights, or of n-grams of all orders.
     ngrams: number of n-grams by order; None for a neural model.
     distinct_windows: number of distinct n-grams of the highest order, `<s>` being all that is before a sentence.
@@ -72,6 +73,7 @@ class TrainedRun(RunResult):
         metadata=figure("cloze perplexity", show=lambda run: run.cloze["perplexity"] if run.cloze else None),
         default=None,
     )
+    keep_best: str | None = None
     parameters: int = field(metadata=figure("{0._size_unit}"))
     ngrams: list[int] | None = None
     distinct_windows: int | None = None
@@ -118,9 +120,10 @@ class TrainedRun(RunResult):
 
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
-        best = "best " if self.ngrams is None else ""
+        best = "best " if self.ngrams is None and self.keep_best is None else ""
         valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
-        valid += f"cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
+        chose = "" if self.keep_best is None else "best "
+        valid += f"{chose}cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
         return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"
 
     def heading(self) -> str:

@@ -142,7 +142,7 @@ class _Training:
 
         An evaluation that is due replaces the step; a checkpoint precedes it.
         """
-        settings, progress = self.plan.training, self.progress
+        settings, optim, progress = self.plan.training, self.plan.optim, self.progress
 
         # Agreed by all processes: the used share of the budget, a signal, whether a checkpoint is due.
         overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
@@ -166,13 +166,12 @@ class _Training:
         parallel.follow_load()
         start = time.perf_counter()
         contexts, targets = next(self.examples)  # [B, C], [B]
-        progress.rate = learning_rate(
-            self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
-        )
+        steps, drops = progress.step, progress.drops
+        progress.rate = learning_rate(self.plan.schedule, optim.lr, done=done, steps=steps, drops=drops)
 
         # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
-        rate = self.plan.optim.rate_of(progress.rate, len(targets))
-        value = self._converging(self.step.step(contexts, targets, rate, MAX_LOSS))
+        scale = self.processes.size * self.processes.mean(targets.numel()) if optim.per_example else 1
+        value = self._converging(self.step.step(contexts, targets, progress.rate * scale, MAX_LOSS))
         self.average.add()
 
         # The count.

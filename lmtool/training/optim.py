@@ -43,10 +43,6 @@ class SgdOptim(OptimConfig):
 
     kind: str = "sgd"
     momentum: float = setting(min=0, below=1)
-    per_example: bool = False
-
-    def rate_of(self, rate: float, examples: int) -> float:
-        return rate * examples if self.per_example else rate
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         torch_groups = groups.torch_groups(self.decay)

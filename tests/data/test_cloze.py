@@ -154,7 +154,8 @@ def test_the_weights_that_are_best_on_them_are_kept(questions: Run) -> None:
     small = ("model=nplm", "training.epochs=6", "training.evaluate_every=1", "optim.lr=0.003", "device=cpu", *DATA)
     kept = {}
     for name in ("valid", "cloze"):
-        questions("train", *small, f"training.keep_best={name}", f"out={name}")
+        said = questions("train", *small, f"training.keep_best={name}", f"out={name}")
+        assert (f"best {name} perplexity" in said) and said.count("best ") == 1 and "valid perplexity" in said
         lines = [json.loads(line) for line in Path(name, "metrics.jsonl").read_text().splitlines()]
         kept[name] = min(lines, key=lambda line: line[f"{name}_perplexity"])
         assert result(name)["cloze"]["perplexity"] == kept[name]["cloze_perplexity"]

@@ -266,6 +266,16 @@ def test_settings_whose_ratios_are_alike_have_a_log_axis(values: str, log: bool)
 
 
 @needs_matplotlib
+def test_the_name_of_a_line_says_of_what_a_number_is() -> None:
+    cells = [({"smoother.alpha": a, "model.order": b, "to": c}, 2.5) for a in "148" for b in "23" for c in ("p", "q")]
+    texts = settings_figure(charts_of(cells)[0], "p").legends[0].get_texts()
+    assert [text.get_text() for text in texts] == [f"order {b}, {c}  2.500" for b in "23" for c in ("p", "q")]
+    cells = [({"order": a, "alpha": b, "smoother": c}, 2.5) for a in "123" for b, c in (("2", "laplace"), ("", "mle"))]
+    texts = settings_figure(charts_of(cells)[0], "p").legends[0].get_texts()  # mle has no alpha
+    assert [text.get_text() for text in texts] == ["alpha 2, laplace  2.500", "mle  2.500"]
+
+
+@needs_matplotlib
 def test_perplexities_on_train_are_dashed_lines() -> None:
     valid = [({"order": str(n), "smoother": name}, 10.0 * n) for n in (1, 2, 3) for name in ("a", "b")]
     train = [(settings, value / 2) for settings, value in valid if settings["smoother"] == "b"]

@@ -44,7 +44,7 @@ class PairStep:
         """
         size, (embeddings, vectors) = len(targets), self._weights
         given, words = contexts.numpy()[:, 0], np.empty((size, 1 + self._output.noise), np.int64)
-        words[:, 0], words[:, 1:] = targets, self._output.table.draw(*self._output.draws_shape(size))
+        words[:, 0], words[:, 1:] = targets, self._output.table.draw(size, self._output.noise)
         if not (all_below(given, len(embeddings)) and all_below(words[:, 0], len(vectors))):
             raise IndexError("ids out of range")
         h, grad_h = np.empty((2, size, embeddings.shape[1]), embeddings.dtype)
@@ -66,8 +66,8 @@ def pair_step(model: NeuralModel) -> PairStep | None:
         return None
     if type(output) is not NegativeSampling or output.bias.requires_grad or not runs_compiled(output.vectors):
         return None
-    separate = output.vectors is not encoder.embedding.weight
-    return PairStep(model, output) if separate and output.sparse and encoder.embedding.sparse else None
+    own = output.vectors is not encoder.embedding.weight and not output.shared
+    return PairStep(model, output) if own and output.sparse and encoder.embedding.sparse else None
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

@@ -156,11 +156,8 @@ class NCELoss(DrawnWords):
 
     def loss(self, h: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """Compute J in nats for hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
-        return self.loss_of_draws(h, y, self.draws_shape(len(y)), reduction)
-
-    def draws_shape(self, examples: int) -> tuple[int, ...]:
-        """Return the shape of the noise words of a batch: `[k]`, or `[B, k]` unless it shares them."""
-        return (self.noise,) if self.shared else (examples, self.noise)
+        shape = (self.noise,) if self.shared else (len(y), self.noise)
+        return self.loss_of_draws(h, y, shape, reduction)
 
     def drawn_loss(self, h: Tensor, y: Tensor, draws: Tensor, reduction: str = "mean") -> Tensor:
         real, fake = self.target_and_other_scores(h, y, draws)  # s_y [B], s_w [B, k]
