@@ -258,8 +258,8 @@ class WordModel:
         saved = read_json(path, "train it again", RESULT) if path.is_file() else {}
         rows, smoother = saved.get("discounts"), saved.get("options", {}).get("smoother")
         if not rows:
-            why = f"smoother={smoother} has no parameters" if smoother else "it was not trained from counts"
-            raise UserError(f"{self.name} has no discounts: {why}")
+            only = "an n-gram run has them if its smoother has parameters"
+            raise UserError(f"{self.name} (smoother={smoother}) has no discounts: {only}")
         return _table({name: [row[name] for row in rows] for name in rows[0]}, f"smoother={smoother}")
 
     def _occurrences(self, text: str | Sequence[str]) -> tuple[IntArray, int, Array]:

@@ -68,7 +68,7 @@ def interpolated(after: list[Any], taken: Any) -> Any:
 
 
 def by_their_rule(folder: Path) -> dict[str, float]:
-    """Return the cloze perplexities of trigrams by the report's rule, by smoother."""
+    """Return the cloze perplexities of trigrams by the report's rule, and of their mixture with the network `small`."""
     run = Run.open(folder / "wb3")
     with open_run_corpus(run, str(folder.parent / "stores"), progress=False) as corpus:
         vocabulary, ids, cloze = corpus.vocabulary, corpus.split("train").ids, corpus.cloze("valid")
@@ -85,11 +85,14 @@ def by_their_rule(folder: Path) -> dict[str, float]:
     def kneser_ney(a: Any, k: int) -> tuple[Any, Any]:
         return discounts[k - 1][a.clip(max=3)], 0
 
-    perplexities = {}
+    found = {}
     for name, taken in (("witten_bell", witten_bell), ("kneser_ney", kneser_ney)):
         after = counts_of_candidates(counts, contexts, cloze.candidates, adjusted=taken is kneser_ney)
-        perplexities[name] = cloze_report(np.log(interpolated(after, taken)), cloze.answers)["perplexity"]
-    return perplexities
+        found[name] = interpolated(after, taken)
+    if (folder / "small-valid" / "cloze.csv").exists():
+        network = np.loadtxt(folder / "small-valid" / "cloze.csv", delimiter=",", skiprows=1)[:, 1:]
+        found["mixture_of_candidates"] = (2 * found["witten_bell"] + found["kneser_ney"] + network) / 4
+    return {name: cloze_report(np.log(p), cloze.answers)["perplexity"] for name, p in found.items()}
 
 
 def table(folder: Path, recipe: dict[str, Any]) -> list[str]:

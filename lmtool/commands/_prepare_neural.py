@@ -83,8 +83,8 @@ def prepare(
             removed = last_request.settings if last_request is not None and session.if_run_exists == "resume" else {}
             given = {**removed, **session.request.settings}
             restore_settings(settings, checkpoint.values["about"]["settings"], given)
-        schedule = None if checkpoint is None else checkpoint.values["about"]["settings"].get("schedule")
-        new_schedule = schedule is None or schedule != settings_as_json(settings)["schedule"]
+        begun = {} if checkpoint is None else checkpoint.values["about"]["settings"]
+        new_schedule = begun.get("schedule") != settings_as_json(settings)["schedule"]
         _complete_settings(settings, model, corpus, session, new_schedule=new_schedule)
         values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
         about = {"settings": values, "store": corpus.fingerprint, "changes": []}

@@ -143,8 +143,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         result.seconds += read_json(out / "result.json", "delete it", RESULT).get("seconds") or 0
     result.rank_by(settings.metric)
     session.save_result(result)
-    about = prepared.about
-    save_trained(out, about["settings"], session.choices, prepared.corpus, about["changes"])
+    save_trained(out, prepared.about, session.choices, prepared.corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png

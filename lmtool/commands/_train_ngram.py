@@ -61,7 +61,7 @@ def train_ngram(settings: CountTrainingConfig, model: CountModelConfig, session:
         trained = _estimate(settings, model, whole, corpus, listed, command_start, session)
         trained.rank_by(settings.metric)
         session.save_result(trained)
-        save_trained(out, settings_as_json(settings), session.choices, corpus)
+        save_trained(out, {"settings": settings_as_json(settings)}, session.choices, corpus)
     session.say(trained.line())
     return trained
 

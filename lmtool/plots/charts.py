@@ -199,7 +199,7 @@ def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:
         named = {key: str(settings[key]) for key in chart.by}
         for key in [key for key in named if chart.kind == "lines" and not math.isnan(decimal(named[key]))]:
             named[key] = f"{key.rpartition('.')[2]} {named[key]}"
-        group = groups.setdefault(", ".join(named.values()), {})
+        group = groups.setdefault(", ".join(filter(None, named.values())), {})
         group.setdefault(float(settings[chart.x]), []).append(value)
     return groups
 

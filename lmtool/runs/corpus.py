@@ -8,7 +8,6 @@ backslash, these characters are written \\t, \\n, \\r and \\\\; other words stan
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +115,12 @@ def require_splits(corpus: Corpus, *names: str) -> None:
             )
 
 
-def save_trained(
-    out: Path,
-    settings: dict[str, Any],
-    choices: dict[str, str],
-    corpus: Corpus,
-    changes: Sequence[dict[str, Any]] = (),
-) -> None:
-    """Write the vocabulary and run.json of a trained model, which completes the folder. changes: as in Run."""
+def save_trained(out: Path, about: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
+    """Write the vocabulary and run.json of a trained model, which completes the folder.
+
+    about: "settings", as plain values, and, of a network, "changes", as in Run.
+    """
+    settings = about["settings"]
     save_words(out, corpus.vocabulary, tokenizer_of(corpus))
     Run(
         folder=out,
@@ -135,5 +132,5 @@ def save_trained(
         choices=choices,
         fitted_on=fitted_by(settings),
         origins=option_origins(settings),
-        changes=list(changes),
+        changes=about.get("changes", []),
     ).save()

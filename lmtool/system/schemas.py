@@ -85,10 +85,8 @@ REQUEST = ASKED | {"started_in": str}
 JOB = {"status": ("running", "done", "failed"), "request": ASKED, "made?": [str], "code?": COUNT}
 JOB |= {"error?": TEXT} | each("value? seconds?", NUMBER)
 JOURNAL = each("blocks rows faults errors", COUNT) | {"complete": bool, "of_first": [str], "identity": object}
-PROGRESS = each("step since waited drops earlier_steps earlier_examples", COUNT) | each(
-    "evaluated earlier_epochs", RATE
-)
-PROGRESS |= each("loss_sum rate", float) | {"losses": [float], "clock": RATE}
+PROGRESS = each("step since waited drops earlier_steps earlier_examples", COUNT) | {"losses": [float]}
+PROGRESS |= each("loss_sum rate", float) | each("clock evaluated earlier_epochs", RATE)
 STATE = {
     "format": int,
     "about": {"settings": RUN["config"], "store": str, "changes?": [CHANGE]},

@@ -32,7 +32,6 @@ from lmtool.training.processes import Processes
 TOKENS_PER_CHUNK = 1 << 14  # tokens of valid scored between two checks for a signal
 MIN_PREDICTIONS, MAX_SCORES = 256, 1 << 25  # limits of an accuracy: fewer predictions if the vocabulary is large
 LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
-MAX_LINES = 1000  # lines of metrics.jsonl in memory
 BAR_INTERVAL = 0.2  # seconds between two updates of the bar
 # Settings that do not change the weights, and those of the data, which the store's fingerprint represents.
 NOT_IN_FINGERPRINT = {
@@ -87,7 +86,6 @@ class Reporter:
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
         self._first: tuple[float, float] | None = None  # used share of the budget and seconds at the first report
-        self._lines: list[str] = []  # of metrics.jsonl, not yet written
 
     def due(self, now: float) -> bool:
         """Return whether it is time for the next report; now: the value of time.perf_counter."""
@@ -105,26 +103,18 @@ class Reporter:
             self._bar.set_description_str("  ".join(parts))
 
     def add(self, line: Line) -> None:
-        """Keep a line of metrics.jsonl until the next ones are written."""
-        self._lines.append(json.dumps(line) + "\n")
-        if len(self._lines) >= MAX_LINES:
-            self.write()
-
-    def write(self) -> None:
-        """Write the lines of metrics.jsonl that were kept."""
-        lines, self._lines = self._lines, []
-        if self._out is None or not lines:
+        """Write a line of metrics.jsonl."""
+        if self._out is None:
             return
         try:
             with (self._out / METRICS_FILE).open("a", encoding="utf-8") as handle:
-                handle.writelines(lines)
+                handle.write(json.dumps(line) + "\n")
         except OSError as error:
             raise cannot_write(self._out / METRICS_FILE, error) from error
 
     def evaluation(self, done: float, line: Line) -> None:
         """Write a line of metrics.jsonl and report it."""
         self.add(line)
-        self.write()
         if self._out is None:
             return
         parts = [f"epoch {line['epoch']:.2f}", self._on_train(line["train_loss"])]
@@ -140,7 +130,6 @@ class Reporter:
 
     def sync(self) -> None:
         """Flush metrics.jsonl and its name to disk before a checkpoint refers to it."""
-        self.write()
         if self._out is None:
             return
         try:
@@ -162,9 +151,7 @@ class Reporter:
             temporary.write_text("".join(lines), encoding="utf-8")
 
     def close(self) -> None:
-        """Write the last lines, unless an error of the training says that they cannot be, and remove the bar."""
-        with suppress(UserError):
-            self.write()
+        """Remove the bar."""
         self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray, whole_numbers, word_counts
-from lmtool.trees.division import Halves
 from lmtool.trees.tree import Int32s, Tree
 
 
@@ -90,9 +89,9 @@ def balanced_tree(order: IntArray | Sequence[int], split: str = "ceil") -> Tree:
     order = whole_numbers("balanced_tree: order", order, ("W",))
     if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
         raise ValueError(f"balanced_tree: order must have the ids 0 to W-1, one or more, each once; got {order}")
-    if split not in Halves.__members__:
+    more = {"ceil": 1, "floor": 0}.get(split)
+    if more is None:
         raise ValueError(f"balanced_tree: split must be ceil or floor; got {split!r}")
-    more = int(split == "ceil")
     return bisection_tree(order, lambda starts, ends: (starts + ends + more) // 2)
 
 

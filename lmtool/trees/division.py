@@ -8,13 +8,6 @@ from lmtool.config.rules import require
 from lmtool.errors import UserError
 
 
-class Halves(Enum):
-    """The size of the first half of an odd number of words: rounded up or down."""
-
-    ceil = "ceil"
-    floor = "floor"
-
-
 class Division(Enum):
     """Ways to divide a set of words in two."""
 

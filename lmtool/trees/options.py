@@ -11,7 +11,7 @@ from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
-from lmtool.trees.division import Division, Halves, Method, require_division
+from lmtool.trees.division import Division, Method, require_division
 
 if TYPE_CHECKING:
     from lmtool.trees.tree import Tree, TreeWords
@@ -35,10 +35,10 @@ class BalancedTree(TreeConfig):
     """
 
     kind: str = "balanced"
-    split: Halves = Halves.ceil
+    split: str = setting("ceil", words=("ceil", "floor"))
 
     def build(self, words: TreeWords) -> Tree:
-        return trees.balanced_tree(sorted(range(len(words.words)), key=words.words.__getitem__), self.split.value)
+        return trees.balanced_tree(sorted(range(len(words.words)), key=words.words.__getitem__), self.split)
 
 
 @dataclass(slots=True)

@@ -270,6 +270,9 @@ def test_the_name_of_a_line_says_of_what_a_number_is() -> None:
     cells = [({"smoother.alpha": a, "model.order": b, "to": c}, 2.5) for a in "148" for b in "23" for c in ("p", "q")]
     texts = settings_figure(charts_of(cells)[0], "p").legends[0].get_texts()
     assert [text.get_text() for text in texts] == [f"order {b}, {c}  2.500" for b in "23" for c in ("p", "q")]
+    cells = [({"order": a, "alpha": b, "smoother": c}, 2.5) for a in "123" for b, c in (("2", "laplace"), ("", "mle"))]
+    texts = settings_figure(charts_of(cells)[0], "p").legends[0].get_texts()  # mle has no alpha
+    assert [text.get_text() for text in texts] == ["alpha 2, laplace  2.500", "mle  2.500"]
 
 
 @needs_matplotlib

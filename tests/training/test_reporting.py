@@ -204,9 +204,8 @@ def test_a_training_records_its_rates(schedule: ScheduleConfig, toy: Corpus, tmp
     assert 0 < lines[0]["lr"] < lines[1]["lr"] < ADAM.lr  # warmed up
 
 
-def test_the_losses_of_steps(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_losses_of_steps(toy: Corpus, tmp_path: Path) -> None:
     """Each third step has a line; evaluations are as without, and readers of evaluations skip the others."""
-    monkeypatch.setattr(reporting, "MAX_LINES", 2)
     for name, every in (("plain", None), ("one", 1), ("three", 3)):
         run(toy, tmp_path / name, training(epochs=2, evaluate_every=1, log_every=every))
     plain, one, three = (

@@ -22,7 +22,7 @@ from lmtool.trees.brown import brown_tree
 from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
 from lmtool.trees.clusters import clusters_tree
 from lmtool.trees.codes import write_tree
-from lmtool.trees.division import Division, Halves, Method
+from lmtool.trees.division import Division, Method
 from lmtool.trees.options import (
     BalancedTree,
     BrownTree,
@@ -73,8 +73,8 @@ BY_NEIGHBORS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "ad
 @pytest.mark.parametrize(
     ("settings", "tree"),
     [
-        (BalancedTree("balanced", Halves.ceil), balanced_tree(np.array([2, 4, 1, 5, 3, 0]))),
-        (BalancedTree("balanced", Halves.floor), balanced_tree([2, 4, 1, 5, 3, 0], "floor")),
+        (BalancedTree("balanced", "ceil"), balanced_tree(np.array([2, 4, 1, 5, 3, 0]))),
+        (BalancedTree("balanced", "floor"), balanced_tree([2, 4, 1, 5, 3, 0], "floor")),
         (RandomTree("random", seed=4), random_tree(6, 4)),
         (FrequencyTree("frequency"), frequency_tree(COUNTS)),
         (HuffmanTree("huffman"), huffman_tree(COUNTS)),

@@ -224,10 +224,7 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: Array, mask: Ar
 
 
 def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
-    """Return 1 if an unseen type has a share of the unigrams' mass; if `<unk>` is not in the text, it is that type.
-
-    A closed vocabulary has no unseen type.
-    """
+    """Return 1 if an unseen type, `<unk>` if it is not in the text, has a share of the unigrams' mass; 0 if closed."""
     return int(smoother.unknown and counts.unk != counts.bos and counts.count[0][counts.unk : counts.unk + 1][0] > 0)
 
 
