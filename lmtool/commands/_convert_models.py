@@ -258,5 +258,6 @@ def _text(
     data, store = store_with_words(data, vocabulary.words, settings.store_dir, session, "the members")
     with Corpus.open(store) as corpus:
         if vocabulary.eos is not None and corpus.vocabulary.eos is None:
-            raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
+            remedy = "set data.sentences=true, data.sentence_end=true"
+            raise UserError(f"data={data.name} has no </s>, but the members have: {remedy}")
         return run_over(data, corpus), tokenizer_of(corpus), corpus.vocabulary

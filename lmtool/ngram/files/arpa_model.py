@@ -107,7 +107,8 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
                 raise line_error(arpa.path, arpa.line(k, row), f"{shorter!r} is not among the {k - 1}-grams")
             if (mapped < 0).any():
                 line = arpa.line(k, at + int((mapped < 0).any(axis=1).argmax()))
-                raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: set data.sentences=true")
+                remedy = "set data.sentences=true, data.sentence_end=true"
+                raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: {remedy}")
             suffix_closed = suffix_closed and bool((suffix >= 0).all())
         order, first = builder.add_unsorted(key)
         if len(first) < len(order):

@@ -38,7 +38,8 @@ def write_fst(table: BackoffTable, vocabulary: Vocabulary, path: Path, symbol_ta
     return the words that are not in it: their n-grams are left out, as by arpa2fst.
     """
     if vocabulary.eos is None:
-        raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: set data.sentences=true")
+        remedy = "set data.sentences=true, data.sentence_end=true"
+        raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: {remedy}")
     numbers = _read_numbers(symbol_table) if symbol_table else _write_numbers(vocabulary, path.with_name("words.txt"))
     words = [word for word in vocabulary.words if word not in (BOS, EOS, UNK)]
     if words and numbers.keys().isdisjoint(words):
