@@ -11,6 +11,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.other_tools import OtherScores, align, detail_lines, read_scores, tokens_of_file
+from lmtool.evaluation.token_scores import Tokens
 from tests.evaluation.test_token_scores import TEXT, tokens
 
 WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]
