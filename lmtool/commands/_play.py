@@ -58,6 +58,7 @@ def write_page(
         size = f"{sizes['parameters']:,} weights, rounded to {dtype or 'float16'}"
     arrays["vocabulary"] = np.frombuffer(json.dumps(vocabulary.words).encode(), np.uint8)
     about |= {"rules": rules, "bos": vocabulary.bos, "eos": vocabulary.eos, "unk": vocabulary.unk}
+    about |= {"sentences": vocabulary.sentences}
     about["arrays"] = [[name, array.dtype.str[1:], array.shape] for name, array in arrays.items()]
     columns = (np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8).T.tobytes() for array in arrays.values())
     folder = Path(__file__).parent

@@ -252,7 +252,7 @@ const idOf = (word) => (word === "<s>" || word === "</s>" ? undefined : ids.get(
 const found = {}; // log p and rank by context and word, as most words stay when the text changes
 const ranked = (dist, id) => ({ logp: dist[id], rank: 1 + dist.slice(0, bos).filter((log) => log > dist[id]).length });
 
-function score(line) { // the tokens of a sentence, with </s> if the data have sentences
+function score(line) { // the tokens of a sentence, with </s> if it is predicted
   const before = [bos], rows = [];
   function add(word, id, oov) {
     const context = model.context(before), key = `${context}:${id}`;
@@ -286,8 +286,8 @@ function element(tag, properties, ...children) { // strings become text nodes
 }
 
 function show(focused, place) { // focused: the list whose button at this place keeps the focus
-  const sentences = eos === null ? [text.value] : text.value.split("\n");
-  const lines = sentences.filter((line) => eos === null || split(line).length).map(score), rows = lines.flat();
+  const sentences = about.sentences ? text.value.split("\n") : [text.value];
+  const lines = sentences.filter((line) => !about.sentences || split(line).length).map(score), rows = lines.flat();
   const bits = sumOf(rows.map((row) => row.bits)), unknown = rows.filter((row) => row.oov).length;
   const mean = `${rows.length} tokens, ${bits.toFixed(2)} bits, perplexity ${number(2 ** (bits / rows.length))}`;
   total.textContent = rows.length ? `${mean}, unknown words: ${unknown}` : "No words yet.";

@@ -142,6 +142,22 @@ def test_words_are_added_and_chosen_without_a_mouse(runs: Path, lmtool: Run, tmp
     assert answer(Path("driven.html"), [])[1] == [*want, f"{len(log_p)} tokens, {bits}, unknown words: 0"]
 
 
+@browser
+def test_a_page_has_sentences_whose_end_is_not_predicted(tmp_path: Path) -> None:
+    corpus = package.Corpus.from_texts(["a b", "b"] * 9, ["a b"], sentence_end=False, store_dir=tmp_path / "stores")
+    model = package.train({"kind": "ngram", "order": 2}, corpus, out=tmp_path / "endless").model
+    package.export(model, tmp_path / "endless.html")
+    page = (
+        (tmp_path / "endless.html")
+        .read_text(encoding="utf-8")
+        .replace("  show();\n", "  text.value='a b\\nb'; show();\n")
+    )
+    page = re.sub(r"<meta http-equiv.*?>", "", page)
+    (tmp_path / "driven.html").write_text(page, encoding="utf-8")
+    shown = answer(tmp_path / "driven.html", ["a"])[0]
+    assert "Each line is a sentence" in shown and shown.count('class="sentence"') == 2 and "3 tokens" in shown
+
+
 def test_what_a_page_cannot_hold_is_refused(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     require_mistake(lmtool, f"export run={runs}/mix to=a.html", ["mixture of 2", "model=ngram, nplm", "hierarchical"])
     require_mistake(lmtool, f"export run={runs}/kn3 to=a.html dtype=int8", ["dtype=int8", "rounded to 8 bits"])
