@@ -270,7 +270,7 @@ def _members(given: Options) -> tuple[list[NgramModel], list[float]]:
     arpas = [replace(arpa, grams=arpa.grams[: given.get("order", 3)]) for arpa in map(read_arpa, files)]
     listed = _listed(given) or []
     words = dict.fromkeys([*(word for arpa in arpas for word in arpa.words), *listed])
-    vocabulary = vocabulary_of(list(words), sentences=True)
+    vocabulary = vocabulary_of(list(words), ends=True)
     models = [NgramModel(arpa_table(arpa, vocabulary), vocabulary) for arpa in arpas]
     return [model.limit(listed) for model in models] if "limit_vocab" in given else models, weights
 

@@ -18,12 +18,12 @@ from lmtool.config.settings import settings_as_json
 from lmtool.config.verbs import QUANTIZED_BITS, UNION
 from lmtool.data.choose_vocabulary import read_limit_words
 from lmtool.data.corpus import Corpus
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.mixtures.static import mix_static
 from lmtool.mixtures.vocabularies import union_note, union_vocabulary
-from lmtool.ngram.files.arpa_model import arpa_model, arpa_table, unescape_words
+from lmtool.ngram.files.arpa_model import NO_ENDS, arpa_model, arpa_table, unescape_words
 from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 from lmtool.ngram.query.sums import check_sums, renormalize
@@ -258,5 +258,5 @@ def _text(
     data, store = store_with_words(data, vocabulary.words, settings.store_dir, session, "the members")
     with Corpus.open(store) as corpus:
         if vocabulary.eos is not None and corpus.vocabulary.eos is None:
-            raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
+            raise UserError(f"data={data.name} has no {EOS}, but the members have: {NO_ENDS}")
         return run_over(data, corpus), tokenizer_of(corpus), corpus.vocabulary

@@ -91,7 +91,7 @@ def evaluate_text(settings: EvaluationConfig, loaded: TextModel, session: Sessio
     printed = None
     if name == "-":
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT)
-        alone = loaded.vocabulary.eos is not None and not (across or loaded.dynamic or settings.dynamic)
+        alone = loaded.vocabulary.sentences and not (across or loaded.dynamic or settings.dynamic)
         if settings.detail and alone and not settings.unnormalized:
             blocks, printed = _print_blocks(blocks, loaded, session)
     else:
@@ -199,7 +199,7 @@ def evaluate_split(
     if split.tokens:
         session.note(*quantized_notes(model, model.contexts_of(split, even_positions(split.tokens))[0]))
     if options.detail and printed is None:
-        for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.eos is not None, name=name):
+        for line in detail_lines([_detail(loaded, split, log_prob)], sentences=vocabulary.sentences, name=name):
             session.say(line)
     return evaluation
 

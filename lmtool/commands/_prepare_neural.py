@@ -33,6 +33,7 @@ from lmtool.runs.resume import find_changes, require_same, restore_settings, sav
 from lmtool.runs.run import Run, has_state
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
+from lmtool.training.plan import budget_done, learning_rate
 from lmtool.training.processes import Processes
 from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
@@ -89,7 +90,7 @@ def prepare(
         values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
         about = {"settings": values, "store": corpus.fingerprint, "changes": []}
         if checkpoint is not None:
-            _compare_with_checkpoint(checkpoint, about, corpus, session)
+            _compare_with_checkpoint(checkpoint, about, settings, corpus, session)
         if processes.first and not settings.lr_range:
             _begin_run(session)
         tree = _tree(settings, corpus, session, processes, resumed=checkpoint is not None)
@@ -178,9 +179,11 @@ def _complete_settings(
         )
 
 
-def _compare_with_checkpoint(checkpoint: TrainingState, now: dict[str, Any], corpus: Corpus, session: Session) -> None:
+def _compare_with_checkpoint(
+    checkpoint: TrainingState, now: dict[str, Any], settings: NetworkTrainingConfig, corpus: Corpus, session: Session
+) -> None:
     """Record and print the changes since a checkpoint; raise UserError for another store or one that is not allowed."""
-    before, step = checkpoint.values["about"], checkpoint.values["progress"]["step"]
+    before, progress = checkpoint.values["about"], checkpoint.values["progress"]
     if before["store"] != now["store"]:
         raise UserError(
             f"{session.out} was trained on a different store from {corpus.path}: use the same data, or train from "
@@ -188,9 +191,22 @@ def _compare_with_checkpoint(checkpoint: TrainingState, now: dict[str, Any], cor
         )
     by_hand = session.if_run_exists != "resume"
     require_same(before["settings"], now["settings"], session.out, by_hand=by_hand)
-    changes, notes = find_changes(before["settings"], now["settings"], step)
+    training, optim, schedule = settings.training, settings.optim, settings.schedule
+    assert training is not None and optim is not None and schedule is not None, "each conf/model/*.yaml chooses them"
+    epochs, steps = checkpoint.values["batch"]["epoch"], progress["step"]
+    done = budget_done(training, epochs=epochs, steps=steps, seconds=progress["clock"])
+    if done >= 1 or (training.patience is not None and progress["waited"] >= training.patience):
+        now.update(before)  # nothing will be trained
+        return
+    changes, notes = find_changes(before["settings"], now["settings"], steps)
     now["changes"] = before.get("changes", []) + changes
     session.note(*notes)
+    rate = learning_rate(schedule, optim.lr, done=done, steps=steps, drops=progress["drops"])
+    if changes and schedule.kind != "constant" and rate != optim.lr:
+        session.note(
+            f"the learning rate of the next step is {rate:.3g}: optim.lr is the highest rate of "
+            f"schedule={schedule.kind}; schedule=constant keeps optim.lr"
+        )
 
 
 def _begin_run(session: Session) -> None:

@@ -242,7 +242,7 @@ const idOf = (word) => (word === "<s>" || word === "</s>" ? undefined : ids.get(
 const found = {}; // log p and rank by context and word, as most words stay when the text changes
 const ranked = (dist, id) => ({ logp: dist[id], rank: 1 + dist.slice(0, bos).filter((log) => log > dist[id]).length });
 
-function score(line) { // the tokens of a sentence, with </s> if the data have sentences
+function score(line) { // the tokens of a sentence, with </s> if it is predicted
   const before = [bos], rows = [];
   function add(word, id, oov) {
     const context = model.context(before), key = `${context}:${id}`, isKnown = ![...context, id].includes(null);

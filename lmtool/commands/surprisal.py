@@ -88,7 +88,7 @@ def run(settings: Settings, session: Session) -> Surprisals:
     if settings.text == STANDARD:
         blocks: Iterable[bytes] = read_stream(standard_input(by_line=settings.flush == "line"), INPUT, faults)
         models = list(load_each(settings))
-        alone = all(model.vocabulary.eos is not None and not model.dynamic for _, model in models)
+        alone = all(model.vocabulary.sentences and not model.dynamic for _, model in models)
         together = (
             settings.sentences or settings.across_sentences or settings.spillover or not settings.keep_punctuation
         )

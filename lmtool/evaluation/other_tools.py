@@ -153,11 +153,11 @@ def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int 
     parts: parts of the text, each with its tokens, log_prob, matched and starts. log_prob: natural log-probabilities,
     `[N]`. matched: `[N]`, the length of the longest n-gram of the model for each token; None for a model without
     n-grams. starts: the tokens whose context is empty. As in SRILM `ppl` counts the end of a sentence as a token,
-    `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, OOVs are counted but not left
-    out, and printed as `zzz=<unk>`. unk: the id of `<unk>`, to print and count OOVs as SRILM does: only the tokens of
-    probability 0.
+    if it is predicted, `ppl1` does not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, OOVs are
+    counted but not left out, and printed as `zzz=<unk>`. unk: the id of `<unk>`, to print and count OOVs as SRILM does:
+    only the tokens of probability 0.
     """
-    count, log_probs, oovs = 0, [], []
+    count, ends, log_probs, oovs = 0, 0, [], []
     for tokens, log_prob, matched, starts in parts:
         outside = np.zeros(tokens.count, dtype=bool)
         outside[tokens.oov_positions] = True
@@ -169,8 +169,9 @@ def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int 
             text = words if unk is None else words.copy()
             for k in np.flatnonzero(outside[first:last]).tolist() if tokens.oov_words is not None else []:
                 text[k] = next(unknown) + (f"={words[k]}" if unk is None else "")
+            end = int(words[-1:] == [EOS])
             if sentences:
-                yield " ".join(text[:-1])
+                yield " ".join(text[: len(text) - end])
             crosses = first not in empty  # the context reaches into the sentence before
             before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
             for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
@@ -179,22 +180,21 @@ def detail_lines(parts: Iterable[Part], *, sentences: bool, name: str, unk: int 
                 more = "..." if k or crosses else ""
                 yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
             if sentences:
-                yield from _summary("", 1, log_prob[first:last], oov[first:last])
+                yield from _summary("", 1, end, log_prob[first:last], oov[first:last])
                 yield ""
-        count += (len(offsets) - 1) * sentences
+            count, ends = count + sentences, ends + end
         log_probs.append(log_prob)
         oovs.append(oov)
-    yield from _summary(f"file {name}: ", count, np.concatenate(log_probs), np.concatenate(oovs))
+    yield from _summary(f"file {name}: ", count, ends, np.concatenate(log_probs), np.concatenate(oovs))
 
 
-def _summary(name: str, sentences: int, log_prob: FloatArray, oov: Array) -> Iterator[str]:
-    words = len(log_prob) - sentences
+def _summary(name: str, sentences: int, ends: int, log_prob: FloatArray, oov: Array) -> Iterator[str]:
     possible = log_prob[~np.isneginf(log_prob)]
     total = float(possible.sum()) / LN10
-    yield f"{name}{sentences} sentences, {words} words, {int(oov.sum())} OOVs"
+    yield f"{name}{sentences} sentences, {len(log_prob) - ends} words, {int(oov.sum())} OOVs"
     zeros = int((np.isneginf(log_prob) & ~oov).sum())
     yield f"{zeros} zeroprobs, logprob= {total:.7g} ppl= {_power(total, len(possible))} ppl1= " + _power(
-        total, len(possible) - sentences
+        total, len(possible) - ends
     )
 
 

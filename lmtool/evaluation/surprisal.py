@@ -110,10 +110,10 @@ def score_words(
         word_surprisals[final] = np.where(empty[final], 0.0, word_surprisals[final]) + surprisal[is_end]
     oov = np.bincount(unit_of[text.oov_positions], minlength=len(is_end))[~is_end]
     frequency = None
-    if not spaced and vocabulary.counts.any():
+    if not spaced and vocabulary.counts[:-1].any():  # the last count is of <s>
         ids, counts = vocabulary.ids, vocabulary.counts
         rarest = [min((int(counts[ids[t]]) if t in ids else 0 for t in word), default=np.nan) for word in tokens]
-        frequency = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())  # the last count is of <s>
+        frequency = np.log((np.array(rarest) + 1) / (counts[:-1] + 1).sum())
     return WordScores(tokens, oov, word_surprisals, entropies, frequency, odd_starts)
 
 

@@ -224,7 +224,8 @@ def curves(entries: Sequence[Entry]) -> Section:
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
         if entry.output is not None and entry.run is not None:
-            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
+            kept = entry.result.get("keep_best")
+            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob(), kept)
             text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
             groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():

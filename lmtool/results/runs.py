@@ -110,7 +110,8 @@ class TrainedRun(RunResult):
         from lmtool.plots.style import as_png
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
-        curves = training_curves(read_history(self.folder / METRICS_FILE, bool(output) and output.loss_is_log_prob))
+        by_likelihood = bool(output) and output.loss_is_log_prob
+        curves = training_curves(read_history(self.folder / METRICS_FILE, by_likelihood, self.keep_best))
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 

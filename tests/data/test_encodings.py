@@ -41,7 +41,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "records": lambda path: [block.texts() for block in record_blocks([path], "text")],
     "a stream": lambda path: list(read_stream(io.BytesIO(Path(path).read_bytes()), path)),
     "a tree": lambda path: read_tree(path, ["a", "b"]),
-    "classes": lambda path: read_classes(Path(path), vocabulary_of(["a", "b"], sentences=True), key="model.file"),
+    "classes": lambda path: read_classes(Path(path), vocabulary_of(["a", "b"], ends=True), key="model.file"),
 }
 
 

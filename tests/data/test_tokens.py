@@ -71,6 +71,15 @@ def test_models_of_sentences_without_ends(lmtool: Run) -> None:
         np.testing.assert_allclose(log_prob[0], log_prob[1], rtol=1e-6)  # each sentence begins anew
         assert len(log_prob[0]) == 3
     assert model.across_sentences is False
+    Path("two.txt").write_text("the cat sat\na dog\n")
+    lmtool("convert", "run=run", "to=run.arpa")
+    written = Path("run.arpa").read_text()
+    Path("other.arpa").write_text(written.partition("\n")[2])  # as other tools write it
+    Path("stream.arpa").write_text(written.replace('"sentences": true', '"sentences": false'))
+    lmtool("eval", "run=run", "text=two.txt", "out=of-run")
+    for name, equal in (("run", True), ("other", True), ("stream", False)):
+        lmtool("eval", f"arpa={name}.arpa", "text=two.txt", "out=of-file")
+        assert (result("of-file")["perplexity"] == pytest.approx(result("of-run")["perplexity"], rel=1e-6)) is equal
     lmtool("train", "model=ngram", "model.order=3", "data=toy", "out=usual")
     assert "only one of them has </s>" in lmtool("ensemble", "runs=[run,usual]", code=2)
     across = ("model=nplm", "data=toy", "data.sentence_end=false", "model.across_sentences=true")

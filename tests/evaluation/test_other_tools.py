@@ -11,6 +11,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.other_tools import OtherScores, align, detail_lines, read_scores, tokens_of_file
+from lmtool.evaluation.token_scores import Tokens
 from tests.evaluation.test_token_scores import TEXT, tokens
 
 WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]
@@ -164,6 +165,18 @@ def test_sentences_of_a_file_by_hand(words: list[str]) -> None:
     found = tokens_of_file(OtherScores("x", words, np.zeros(len(words))))
     offsets = {5: [0, 2, 4, 5], 2: [0, 2]}[len(words)]
     assert found.offsets.tolist() == offsets and [found.words[k] for k in found.ids] == words
+
+
+def test_sentences_whose_end_is_not_predicted() -> None:
+    text = Tokens(np.array([0, 1, 1], dtype=np.uint32), ("a", "b"), np.array([0, 2, 3]), np.empty(0, dtype=np.int64))
+    found = list(detail_lines([(text, np.log([0.1] * 3), None, text.offsets)], sentences=True, name="f"))
+    assert [found[k] for k in (0, 3, 4, -2, -1)] == [
+        "a b",
+        "1 sentences, 2 words, 0 OOVs",
+        "0 zeroprobs, logprob= -2 ppl= 10 ppl1= 10",
+        "file f: 2 sentences, 3 words, 0 OOVs",
+        "0 zeroprobs, logprob= -3 ppl= 10 ppl1= 10",
+    ]
 
 
 def test_zeros_and_text_without_sentences() -> None:

@@ -340,7 +340,7 @@ def test_ends_of_sentences_where_the_vocabulary_has_none(tmp_path: Path) -> None
         "-0.6\t<s>\t0\n-0.6\t</s>\n-0.6\t<unk>\n-0.6\ta\t-0.1\n-0.6\tb\t-0.1\n\n\\2-grams:\n-0.3\ta b\n-0.3\tb </s>\n"
     )
     (tmp_path / "a.arpa").write_text(f"\\data\\\nngram 1=5\nngram 2=2\n\n\\1-grams:\n{grams}\n\\end\\\n")
-    with pytest.raises(UserError, match=r"a\.arpa, line 14: </s> ends sentences: set data\.sentences=true"):
+    with pytest.raises(UserError, match=r"a\.arpa, line 14: </s> ends sentences: leave out data\.sentences=false"):
         arpa_table(read_arpa(str(tmp_path / "a.arpa")), stream)
 
 

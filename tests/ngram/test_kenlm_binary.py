@@ -71,6 +71,17 @@ def test_commands_give_the_numbers_of_the_arpa_file(files: Run) -> None:
     assert Path("de.bin.txt").read_text() == Path("de.arpa.txt").read_text() == "a b\n"
 
 
+@pytest.mark.parametrize("second", ["", "-0.2\t<s> b\n"])
+def test_sentences_without_ends(files: Run, second: str) -> None:
+    """Several words follow `<s>`: the text is sentences, although no `</s>` is predicted; one word: it is a stream."""
+    arpa = ARPA.replace("-0.7\t</s>", "-99\t</s>").replace("-0.6\tb </s>\n", second)
+    Path("de.arpa").write_text(arpa if second else arpa.replace("ngram 2=3", "ngram 2=2"))
+    Path("de.bin").write_bytes(binary(["<unk>", "<s>", "a", "b"]))  # the stand-in lacks a </s> of probability 0
+    for name in ("de.arpa", "de.bin"):
+        vocabulary = python.load(name).vocabulary
+        assert (vocabulary.eos, vocabulary.sentences) == (None, bool(second))
+
+
 def test_surprisal_and_pairs(files: Run) -> None:
     Path("pairs.jsonl").write_text('{"sentence_good": "a b", "sentence_bad": "b a"}\n')
     found = {}

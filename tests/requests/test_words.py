@@ -255,7 +255,7 @@ KEYS = [
     (
         "train model=ngram",
         "smoother.alpha=1",
-        "it is a key of smoother=laplace, smoother=stupid_backoff",
+        "it is a key of smoother=laplace, smoother=witten_bell, smoother=stupid_backoff",
     ),
     (
         "train model=ngram",

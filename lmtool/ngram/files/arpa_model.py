@@ -37,6 +37,7 @@ from lmtool.system.files import atomic_write, packed_file
 
 log = logging.getLogger(__name__)
 
+NO_ENDS = "leave out data.sentences=false and data.sentence_end=false"
 NGRAMS_PER_PIECE = 1 << 20  # n-grams whose contexts are looked up at once
 NGRAMS_PER_WRITE = 1 << 17
 
@@ -44,24 +45,30 @@ NGRAMS_PER_WRITE = 1 << 17
 def arpa_model(path: str) -> NgramModel:
     """Return the model of an ARPA file over the words of the file, in its order, with counts of 0.
 
-    Words out of the vocabulary count as `<unk>` or `<UNK>`; if the file has neither, they have probability 0. A file
-    without `</s>`, or in which it is never predicted, is a model of text without sentences.
+    Words out of the vocabulary count as `<unk>` or `<UNK>`; if the file has neither, they have probability 0. In a
+    file that does not say it, sentences are those that `</s>` ends or, if it is never predicted, that `<s>` begins:
+    several words follow it.
     """
     arpa = read_arpa(path)
-    vocabulary = vocabulary_of(arpa.words, sentences=_ends_sentences(arpa))
+    vocabulary = vocabulary_of(arpa.words, ends=_ends_sentences(arpa), starts=_starts_sentences(arpa))
     return NgramModel(arpa_table(arpa, vocabulary), vocabulary)
 
 
-def vocabulary_of(file_words: list[str], *, sentences: bool) -> Vocabulary:
-    """Return the vocabulary of a model file's words in their order, with counts of 0 (and `</s>` if `sentences`)."""
+def vocabulary_of(file_words: list[str], *, ends: bool, starts: bool = False) -> Vocabulary:
+    """Return the vocabulary of a model file's words in their order, with counts of 0 (and `</s>` if `ends`).
+
+    starts: whether the text consists of sentences also without `</s>`; then `<s>` has the count 1.
+    """
     words = [word for word in file_words if word not in (BOS, EOS)]
     if UNK not in words:
         words.append(UNK)
-    if sentences:
+    if ends:
         words.append(EOS)
     ids = {word: k for k, word in enumerate(words)}
     words.append(BOS)
-    return Vocabulary(tuple(words), np.zeros(len(words), dtype=np.int64), ids.get(EOS), ids[UNK])
+    counts = np.zeros(len(words), dtype=np.int64)
+    counts[-1] = starts and not ends
+    return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
 
 
 def _ends_sentences(arpa: Arpa) -> bool:
@@ -71,6 +78,13 @@ def _ends_sentences(arpa: Arpa) -> bool:
     eos = arpa.words.index(EOS)
     _, log_prob, _ = arpa.grams[0]
     return bool(log_prob[eos] > -np.inf) or any((words[:, -1] == eos).any() for words, *_ in arpa.grams[1:])
+
+
+def _starts_sentences(arpa: Arpa) -> bool:
+    """Return whether the text consists of sentences. In one stream, `<s>` is once before the first word."""
+    if arpa.sentences is not None or BOS not in arpa.words or len(arpa.grams) == 1:
+        return bool(arpa.sentences)
+    return int((arpa.grams[1][0][:, 0] == arpa.words.index(BOS)).sum()) > 1
 
 
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
@@ -107,7 +121,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
                 raise line_error(arpa.path, arpa.line(k, row), f"{shorter!r} is not among the {k - 1}-grams")
             if (mapped < 0).any():
                 line = arpa.line(k, at + int((mapped < 0).any(axis=1).argmax()))
-                raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: set data.sentences=true")
+                raise UserError(f"{arpa.path}, line {line}: {EOS} ends sentences: {NO_ENDS}")
             suffix_closed = suffix_closed and bool((suffix >= 0).all())
         order, first = builder.add_unsorted(key)
         if len(first) < len(order):
@@ -117,9 +131,8 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
     if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # noted once no error can follow
-        meaning = (
-            "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
-        )
+        text = "sentences without ends" if vocabulary.sentences else "one stream without sentences"
+        meaning = f"its text is {text}" if EOS in missing else "a sentence begins without a context"
         log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meaning)
     table = BackoffTable(
         trie=builder.finish(),
@@ -166,7 +179,8 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, close
     """Write the table, completely or not at all, compressed according to the name.
 
     closed: whether to leave out the 1-gram of `<unk>`, which must be in no longer n-gram. Values for which the format
-    has no place go into a comment; read_arpa reads `unseen`. White space in words is written as by arpa_word. Raises
+    has no place go into a comment; read_arpa reads all but
+    `normalized`. White space in words is written as by arpa_word. Raises
     UserError if the file cannot be written, and for two words that are then the same.
     """
     words = [arpa_word(word) for word in vocabulary.words]
@@ -176,10 +190,8 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path, *, close
         table = arpa_form(table)
     joined = join_words(words)
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
-    comment = {
-        "unseen": None if table.unseen == -np.inf else table.unseen,
-        "normalized": table.normalized,
-    }
+    comment = {"unseen": None if table.unseen == -np.inf else table.unseen, "normalized": table.normalized}
+    comment |= {"sentences": vocabulary.sentences} if vocabulary.eos is None else {}
     with atomic_write(path) as temporary, packed_file(temporary, path) as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):

@@ -53,6 +53,7 @@ class Arpa:
     begins: the line after each order's title.
     blank: the blank lines, ascending.
     unseen: as in BackoffTable.
+    sentences: whether its text consists of sentences; None if the file does not say.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Arpa:
     begins: list[int]
     blank: list[int]
     unseen: float
+    sentences: bool | None = None
 
     def line(self, k: int, row: int) -> int:
         line = self.begins[k - 1] + row
@@ -120,11 +122,11 @@ def line_error(path: str, line: int, message: str) -> UserError:
 def read_arpa(path: str) -> Arpa:
     """Read an ARPA file, plain or compressed."""
     lines = _Reader(path)
-    unseen = -math.inf  # unless lmtool's comment says otherwise
+    comment: tuple[float, bool | None] = -math.inf, None  # unless lmtool's says otherwise
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
-            unseen = _read_comment(line.removeprefix(COMMENT), lines)
+            comment = _read_comment(line.removeprefix(COMMENT), lines)
         if lines.number > 1000 or not lines.more():
             raise UserError(f"{path} is not an ARPA file: there is no \\data\\ in its first {lines.number:,} lines")
         line = lines.next()
@@ -154,7 +156,7 @@ def read_arpa(path: str) -> Arpa:
         raise lines.error("should be \\end\\")
     if grams[-1][2].any():
         log.warning("note: %s has back-off weights at its %d-grams: longer n-grams were cut off", path, len(sizes))
-    return Arpa(path, _rename_unk(words, path), grams, begins, lines.blank, unseen)
+    return Arpa(path, _rename_unk(words, path), grams, begins, lines.blank, *comment)
 
 
 def _rename_unk(words: list[str], path: str) -> list[str]:
@@ -164,14 +166,14 @@ def _rename_unk(words: list[str], path: str) -> list[str]:
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
-def _read_comment(text: str, lines: _Reader) -> float:
-    """Return `unseen` from lmtool's comment."""
+def _read_comment(text: str, lines: _Reader) -> tuple[float, bool | None]:
+    """Return `unseen` and `sentences` from lmtool's comment."""
     try:
         values = json.loads(text)
         unseen = -math.inf if values.get("unseen") is None else float(values["unseen"])
         if not unseen <= 0:
             raise ValueError("unseen is not a log-probability")
-        return unseen
+        return unseen, values.get("sentences")
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
 

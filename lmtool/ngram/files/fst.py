@@ -23,7 +23,7 @@ from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import SIGNIFICANT, join_words, text_lines
 from lmtool.errors import UserError
-from lmtool.ngram.files.arpa_model import NGRAMS_PER_WRITE, arpa_form
+from lmtool.ngram.files.arpa_model import NGRAMS_PER_WRITE, NO_ENDS, arpa_form
 from lmtool.ngram.files.arpa_read import OTHER_UNK, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import LN10, FloatArray, IntArray
@@ -38,7 +38,7 @@ def write_fst(table: BackoffTable, vocabulary: Vocabulary, path: Path, symbol_ta
     return the words that are not in it: their n-grams are left out, as by arpa2fst.
     """
     if vocabulary.eos is None:
-        raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: set data.sentences=true")
+        raise UserError(f"to={path}: the model has no {EOS}, without which no path of G ends: {NO_ENDS}")
     numbers = _read_numbers(symbol_table) if symbol_table else _write_numbers(vocabulary, path.with_name("words.txt"))
     words = [word for word in vocabulary.words if word not in (BOS, EOS, UNK)]
     if words and numbers.keys().isdisjoint(words):

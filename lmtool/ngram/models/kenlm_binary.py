@@ -48,7 +48,9 @@ class KenlmBinary(LanguageModel):
         words, before, after = _words(path), self._state_after([]), kenlm.State()
         log10 = {word: self._model.BaseScore(before, word, after) for word in words if word != BOS}
         self._normalized = bool(abs(sum(10.0**value for value in log10.values()) - 1) <= SUM_SLACK)
-        self.vocabulary = vocabulary_of(words, sentences=log10.get(EOS, ZERO) > ZERO)
+        self._model.BeginSentenceWrite(before)
+        first = sum(self._model.BaseFullScore(before, word, after).ngram_length > 1 for word in log10)
+        self.vocabulary = vocabulary_of(words, ends=log10.get(EOS, ZERO) > ZERO, starts=first > 1)
 
     @property
     def vocabulary_size(self) -> int:
