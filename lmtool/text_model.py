@@ -102,7 +102,7 @@ class TextModel(WordModel):
             return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """Return exp(-mean log p) over all tokens of sentences (see `split_of`)."""
+        """Return exp(-mean log p) over all tokens of sentences (see `split_of`), comparable if `normalized`."""
         return perplexity(self.model.score_text(self.split_of(text, across_sentences=across_sentences)))
 
     def split_of(self, sentences: str | Sentences, *, across_sentences: bool = False) -> Split:

@@ -216,7 +216,8 @@ class MixedRun(RunResult):
 class SweepTable(TableResult):
     """The result of a sweep: one row per job, with the values of the settings that differ. folder: the sweep's folder,
     with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
-    the mean and standard deviation over seeds, one row per setting, best first; else None.
+    the mean and standard deviation over seeds, one row per setting, best first; else None. typed: the table with
+    settings as texts, as it is shown.
     """
 
     title = "sweep {0.folder}"
@@ -224,6 +225,15 @@ class SweepTable(TableResult):
     folder: Path
     ranked_by: str
     seeds: SweepTable | None = None
+    typed: list[list[Cell]] = field(metadata=UNSAVED, default_factory=list)
+
+    def as_table(self) -> Table:
+        return self.header, self.typed
+
+    @property
+    def rows(self) -> list[dict[str, Cell]]:
+        """The table as one dictionary per row, with settings as values."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.table]
 
     def run(self, job: int | str) -> Path:
         """Return the run folder of a job, by its name in the table."""

@@ -28,6 +28,7 @@ MAY_NAME = {
     "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",
     "lmtool/commands/check.py": "it prints a command with settings that fit a text",
+    "lmtool/commands/_play.py": "play.js repeats the formulas of exactly these options",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
