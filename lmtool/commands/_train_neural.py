@@ -152,7 +152,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         from lmtool.report.reading import model_name
 
         title = f"{model_name(Run.open(out))}, data={settings.data.name}"
-        history = read_history(out / METRICS_FILE, output.loss_is_log_prob)
+        history = read_history(out / METRICS_FILE, output.loss_is_log_prob, result.keep_best)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(f"fast forms: {', '.join(result.forms)}" if result.forms else "computed by the plain formulas alone")
 

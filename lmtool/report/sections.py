@@ -38,6 +38,7 @@ from lmtool.sweeps.result_table import (
     NORMALIZED,
     SPLIT,
     Row,
+    as_typed,
     common_metric,
     jobs_table,
     perplexities_of,
@@ -104,7 +105,7 @@ def _cells(entry: Entry) -> dict[str, Cell]:
 
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
-    header, lines = jobs_table(rows)
+    header, lines = jobs_table(as_typed(rows))
     shown = [k for k, name in enumerate(header) if name != NORMALIZED]
     table = Table([header[k] for k in shown], folded=f"The table of {len(rows)} jobs")
     for row, line in zip(rows, lines, strict=True):
@@ -225,7 +226,8 @@ def curves(entries: Sequence[Entry]) -> Section:
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
         if entry.output is not None and entry.run is not None:
-            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
+            kept = entry.result.get("keep_best")
+            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob(), kept)
             text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
             groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():

@@ -112,7 +112,8 @@ class TrainedRun(RunResult):
         from lmtool.plots.style import as_png
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
-        curves = training_curves(read_history(self.folder / METRICS_FILE, bool(output) and output.loss_is_log_prob))
+        by_likelihood = bool(output) and output.loss_is_log_prob
+        curves = training_curves(read_history(self.folder / METRICS_FILE, by_likelihood, self.keep_best))
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 
@@ -218,7 +219,8 @@ class MixedRun(RunResult):
 class SweepTable(TableResult):
     """The result of a sweep: one row per job, with the values of the settings that differ. folder: the sweep's folder,
     with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
-    the mean and standard deviation over seeds, one row per setting, best first; else None.
+    the mean and standard deviation over seeds, one row per setting, best first; else None. typed: the table with
+    settings as texts, as it is shown.
     """
 
     title = "sweep {0.folder}"
@@ -226,6 +228,15 @@ class SweepTable(TableResult):
     folder: Path
     ranked_by: str
     seeds: SweepTable | None = None
+    typed: list[list[Cell]] = field(metadata=UNSAVED, default_factory=list)
+
+    def as_table(self) -> Table:
+        return self.header, self.typed
+
+    @property
+    def rows(self) -> list[dict[str, Cell]]:
+        """The table as one dictionary per row, with settings as values."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.table]
 
     def run(self, job: int | str) -> Path:
         """Return the run folder of a job, by its name in the table."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
+from lmtool.config.rules import format_value
 from lmtool.errors import UserError, escape_unprintable
 from lmtool.results.base import CLOZE_METRIC, FULL_WINDOWS, METRIC_NAMES, Summary, read_summary
 from lmtool.runs.run import BY_QUESTIONS, fitted_on
@@ -57,6 +58,11 @@ def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
         return not row.normalized, row.metric_value is None, splits.index(row.split), row.metric_value or 0.0
 
     return sorted(rows, key=rank)
+
+
+def as_typed(rows: Sequence[Row]) -> list[Row]:
+    """Return jobs with their settings as texts, as they are written on the command line."""
+    return [replace(row, settings={key: format_value(row.settings[key]) for key in row.settings}) for row in rows]
 
 
 def _read_job(folder: Path, job: str) -> list[Row]:
