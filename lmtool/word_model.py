@@ -187,6 +187,8 @@ class WordModel:
         found = _table(columns, f"{self.name}: {len(log_p)} tokens, {-log_p.sum() / math.log(2):.4f} bits")
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
+        if not self.normalized:
+            found.notes.append("these scores do not sum to one")
         if "share 2" in columns:
             found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:

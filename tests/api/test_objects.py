@@ -80,6 +80,12 @@ def test_the_shares_of_kneser_ney_by_hand(cats: lmtool.Corpus, tmp_path: Path) -
     assert [backing.explain("dog bird cat").rows[2][f"back-off {k}"] for k in (2, 1)] == [None, None]
 
 
+def test_explain_says_that_scores_do_not_sum_to_one(bigrams: lmtool.TextModel, cats: lmtool.Corpus) -> None:
+    scores = lmtool.train({"kind": "ngram", "order": 2}, cats, smoother="stupid_backoff").model
+    assert "note: these scores do not sum to one" in repr(scores.explain("the cat"))
+    assert "sum to one" not in repr(bigrams.explain("the cat"))
+
+
 def test_the_factors_of_explain_multiply_to_p_in_a_small_model(corpus: lmtool.Corpus) -> None:
     """Pruned and quantized; tests/test_contract.py has the others."""
     model = lmtool.train({"kind": "ngram", "order": 4}, corpus, prune_entropy=1e-3, quantize=8).model
