@@ -19,7 +19,7 @@ from lmtool.data.vocabulary import EOS, MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
-from lmtool.results.base import NOT_COMPARABLE, TableResult
+from lmtool.results.base import TableResult
 from lmtool.system.arrays import Array, FloatArray, IntArray
 from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT
@@ -188,7 +188,7 @@ class WordModel:
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
         if not self.normalized:
-            found.notes.append(f"these scores do not sum to one: {NOT_COMPARABLE}")
+            found.notes.append("these scores do not sum to one")
         if "share 2" in columns:
             found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:

@@ -29,6 +29,8 @@ MAY_NAME = {
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",
     "lmtool/commands/check.py": "it prints a command with settings that fit a text",
     "lmtool/commands/_play.py": "play.js repeats the formulas of exactly these options",
+    "lmtool/commands/_prepare_neural.py": "a note names the schedule that keeps the rate",
+    "lmtool/ngram/smoothers/absolute_discounting.py": "a note names the smoother without discounts",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/neural/encoders/linear.py": "the encoders of model=cbow and model=lbl",
