@@ -36,6 +36,7 @@ class LanguageModel(ABC):
     out of range, models raise ValueError. N may be 0.
     """
 
+    full_windows = False  # whether a network was trained only on tokens whose whole context is in their sentence
     over_candidates = False  # whether a mixture renormalizes members over the candidates of a question, then mixes them
 
     @property
@@ -70,6 +71,11 @@ class LanguageModel(ABC):
     @property
     def dynamic(self) -> bool:
         """Whether the distributions change with the text that the model has read, as with a cache."""
+        return False
+
+    @property
+    def reads_near(self) -> bool:
+        """Whether p is that of a word anywhere near the context, as of skip-gram, instead of the next word."""
         return False
 
     @property

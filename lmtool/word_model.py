@@ -187,6 +187,8 @@ class WordModel:
         found = _table(columns, f"{self.name}: {len(log_p)} tokens, {-log_p.sum() / math.log(2):.4f} bits")
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
+        if not self.normalized:
+            found.notes.append("these scores do not sum to one")
         if "share 2" in columns:
             found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:
@@ -208,6 +210,7 @@ class WordModel:
 
     def decisions(self, context: IntArray, words: Sequence[int]) -> list[list[Code]]:
         """Return for each word id the decisions of its codes after a context int64 `[C]`: node, bit and probability."""
+        require(isinstance(context, np.ndarray), "context", f"{context!r:.40}", "an array of ids; paths() takes text")
         layer = self._tree_layer()
         hidden = layer.reference().new_tensor(self.network.hidden(context[None])[0])
         return [layer.decisions(hidden, word) for word in words]
@@ -250,7 +253,10 @@ class WordModel:
             _, state = self.model.advance(state, word[None], special)
         p = np.exp(self.model.advance(np.repeat(state, len(words), axis=0), words, special)[0])
         columns = {"word": self._labels(words), "count": counts[words], "share": counts[words] / max(total, 1), "p": p}
-        return _table(columns, f"{' '.join(self._labels(ngram)) or 'any word'}: {total:,} times in train")
+        found = _table(columns, f"{' '.join(self._labels(ngram)) or 'any word'}: {total:,} times in train")
+        if not at_start:
+            found.notes.append("p: wherever these words stand in a sentence, as of sentence_start=False in predict")
+        return found
 
     @property
     def discounts(self) -> TableResult:
@@ -263,7 +269,10 @@ class WordModel:
         if not rows:
             only = "an n-gram run has them if its smoother has parameters"
             raise UserError(f"{self.name} (smoother={smoother}) has no discounts: {only}")
-        return _table({name: [row[name] for row in rows] for name in rows[0]}, f"smoother={smoother}")
+        found = _table({name: [row[name] for row in rows] for name in rows[0]}, f"smoother={smoother}")
+        table: Any = getattr(getattr(self.model, "ngrams", self.model), "table", None)
+        found.notes += [note for note in table.notes if note.startswith("order")]  # on values, e.g. a fallback
+        return found
 
     def _occurrences(self, text: str | Sequence[str]) -> tuple[IntArray, int, Array]:
         """Return the ids of an n-gram, among them those of `<s>` and `</s>`, and Split.occurrences of it in train."""

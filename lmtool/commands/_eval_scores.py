@@ -178,6 +178,8 @@ def evaluate_split(
     tokens = tokens_of(split, vocabulary)
     fitted = fitted_on(Path(run), name if is_own_split else None, tokens.fingerprint)
     session.note(*fitted_note({run: fitted}, name if is_own_split else f"text={name}"))
+    if model.full_windows:
+        session.note("all tokens are scored, those at the start of a sentence after <s>, which no example had")
     scores = metrics.scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
     normalized = scores.normalized and not options.unnormalized
     learns = scores.dynamic or options.dynamic is not None
@@ -191,6 +193,8 @@ def evaluate_split(
     )
     if evaluation.dynamic:
         session.note(metrics.DYNAMIC)
+    if model.reads_near:
+        session.note(metrics.NEAR)
     if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
         session.note(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "

@@ -146,10 +146,14 @@ def _complete_settings(
         model.across_sentences = False
     model.fill_in(settings.data.vocabulary.unit, tokens)
     if model.full_windows:
-        text = corpus.split("train").as_stream(bool(model.across_sentences), model.context_reset_prob)
+        across, valid = bool(model.across_sentences), corpus.split("valid")
+        text = corpus.split("train").as_stream(across, model.context_reset_prob)
         whole = len(text.full_windows(model.context_size))
-        about = "all tokens of valid are scored, those at the start of a sentence after <s>, which no example had"
-        session.note(f"full windows: {whole:,} of the {tokens:,} tokens of train are examples; {about}")
+        scored = len(valid.as_stream(across).full_windows(model.context_size, "valid"))
+        session.note(
+            f"full windows: {whole:,} of the {tokens:,} tokens of train are examples, and valid perplexity is of "
+            f"{scored:,} of {valid.tokens:,} tokens; lmtool eval scores all tokens"
+        )
         tokens = whole
     optim.fill_in(output)
     if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(vocabulary) - 1)):

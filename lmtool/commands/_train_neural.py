@@ -21,12 +21,13 @@ from lmtool.config.training import Forms
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import cloze_results
+from lmtool.evaluation.metrics import NEAR, cloze_results
 from lmtool.neural.devices import choose_device, repeatable
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
+from lmtool.results.base import FULL_WINDOWS
 from lmtool.runs.corpus import save_trained
 from lmtool.runs.run import METRICS_FILE, RATES, Run, start_of
 from lmtool.session import Session
@@ -103,8 +104,8 @@ def _train(
             session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
         if parallel.was_lowered():
             session.note(
-                "other processes needed the cores: some steps used fewer threads, so sums round differently than "
-                "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
+                "some steps used fewer threads, as other processes used the cores: only the rounding of sums depends "
+                "on it; threads=N always uses N, which takes longer on a busy machine"
             )
         run = TrainedRun(
             folder=out,
@@ -113,9 +114,12 @@ def _train(
             options=session.choices,
             tied=is_tied(model, output),
             across_sentences=model.across_sentences or None,
+            split=f"valid{FULL_WINDOWS}" if model.full_windows else None,
             keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
+        if network.reads_near:
+            session.note(NEAR)
         if run.across_sentences:
             session.say("valid was read as train was: contexts across sentences")
         if processes.first:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
-from lmtool.config.rules import require, require_path, require_whole
+from lmtool.config.rules import require, require_flags, require_path, require_whole
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
@@ -40,6 +40,8 @@ class Corpus(Store):
 
     def __init__(self, store: Store) -> None:
         """store: an open store; it is closed with the corpus."""
+        if not isinstance(store, Store):
+            raise UserError(f"Corpus({store!r:.40}): call lmtool.preprocess({store!r:.40}), or Corpus.open for a store")
         super().__init__(store.file, store.path)
 
     @classmethod
@@ -171,7 +173,7 @@ class Corpus(Store):
 
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, listing the available splits, if it is missing."""
-        self._require(name)
+        self.require_split(name)
         group = self.group(f"splits/{name}")
         try:
             ids, size = group["ids"][:], attributes(group, SPLIT)
@@ -189,7 +191,7 @@ class Corpus(Store):
 
     def text(self, name: str) -> StoredText:
         """Return a split that is read piece by piece; the store must stay open."""
-        self._require(name)
+        self.require_split(name)
         return super().text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
@@ -198,7 +200,7 @@ class Corpus(Store):
         across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
         Raises UserError for sentences without `</s>`.
         """
-        self._require(name)
+        self.require_split(name)
         vocabulary = self.vocabulary
         if vocabulary.sentences and vocabulary.eos is None:
             raise UserError(f"{self.path} has sentences without </s>: read it whole, by training.memory=null")
@@ -237,12 +239,19 @@ class Corpus(Store):
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def examples(
-        self, count: int = 5, *, context_size: int = 3, split: str = "train", seed: int | None = None
+        self,
+        count: int = 5,
+        *,
+        context_size: int = 3,
+        split: str = "train",
+        seed: int | None = None,
+        across_sentences: bool = False,
     ) -> TableResult:
-        """Return training examples as a table: the words before, left-padded with `<s>`, and the target w(t).
+        """Return examples as a table: the words before, left-padded with `<s>`, and the target w(t).
 
         count: number of examples: the first of the split or, with a seed, random ones in the order of the text.
-        context_size: number of words before. Raises UserError if the split is missing.
+        context_size: number of words before. across_sentences: whether these continue into the sentences before, as of
+        a network trained with model.across_sentences=true. Raises UserError if the split is missing.
 
         >>> lmtool.Corpus.from_texts(train=["the cat sat"]).examples(2, context_size=2).as_table()[1]
         [['<s>', '<s>', 'the'], ['<s>', 'the', 'cat']]
@@ -250,7 +259,8 @@ class Corpus(Store):
         require_whole("count", count)
         require_whole("context_size", context_size)
         require_whole("seed", seed, 0, null=True)
-        text = self.split(split)
+        require_flags(across_sentences=across_sentences)
+        text = self.split(split).as_stream(across_sentences)
         index = np.arange(min(count, text.tokens))
         if seed is not None:
             index = np.sort(np.random.default_rng(seed).choice(text.tokens, len(index), replace=False))
@@ -267,6 +277,9 @@ class Corpus(Store):
         group = self.group(f"cloze/{name}")
         return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
 
-    def _require(self, name: str) -> None:
+    def require_split(self, name: str, setting: str = "split") -> None:
+        """Raise UserError if there is no such split; setting: the setting that names it."""
         if name not in self.splits:
-            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+            made = f", or make {name} by data.{name}=FILE, data.split.{name}=0.1 or from_texts({name}=)"
+            remedy = f"name one of these{made if name in ('valid', 'test') else ''}"
+            raise UserError(f"{setting}={name}: {self.path} has only {', '.join(self.splits)}; {remedy}")

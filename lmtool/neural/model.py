@@ -60,6 +60,7 @@ class NeuralModel(nn.Module, LanguageModel):
             )
         self.encoder = encoder
         self.output = output
+        self.full_windows = encoder.config.full_windows
         self._bos = vocabulary_size - 1
         self._autocast_from = math.inf  # examples in a batch
 
@@ -77,6 +78,10 @@ class NeuralModel(nn.Module, LanguageModel):
     def across_sentences(self) -> bool:
         """Whether contexts reach into previous sentences, with `</s>` among their words."""
         return self.encoder.across_sentences
+
+    @property
+    def reads_near(self) -> bool:
+        return self.encoder.config.reads_near
 
     @property
     def parameter_count(self) -> int:

@@ -31,7 +31,7 @@ from lmtool.plots.style import perplexity_text
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
-from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
+from lmtool.results.base import CLOZE_METRIC, CONTEXTS, FULL_WINDOWS, result_from_json, table_of
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS_FILE, change_text, fitted_note, start_of
 from lmtool.sweeps.result_table import (
@@ -83,7 +83,8 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
-    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    split = entry.split.removesuffix(FULL_WINDOWS)
+    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(split, []) if entry.run else []
     low, high = entry.interval or (None, None)
     return {
         "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",

@@ -43,6 +43,7 @@ class TrainedRun(RunResult):
     """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split.
+    split: `valid, full windows` if this is only of the tokens whose whole context is in their sentence.
     train_perplexity: the same on train; of a network, the mean while training up to the evaluation that chose it. nan
     if train has more than ten million tokens, or a network's loss is not -log p.
     cloze: results of the cloze questions of valid, if their answers are given.
@@ -94,6 +95,7 @@ class TrainedRun(RunResult):
     forms: list[str] | None = None
     tied: bool | None = None
     across_sentences: bool | None = None
+    split: str | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -122,7 +124,8 @@ class TrainedRun(RunResult):
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         best = "best " if self.ngrams is None and self.keep_best is None else ""
-        valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
+        of = " of full windows" if self.split else ""
+        valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}{of}, "
         chose = "" if self.keep_best is None else "best "
         valid += f"{chose}cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
         return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"

@@ -17,7 +17,7 @@ from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
 from lmtool.config.rules import format_value
 from lmtool.errors import UserError, escape_unprintable
-from lmtool.results.base import CLOZE_METRIC, METRIC_NAMES, Summary, read_summary
+from lmtool.results.base import CLOZE_METRIC, FULL_WINDOWS, METRIC_NAMES, Summary, read_summary
 from lmtool.runs.run import BY_QUESTIONS, fitted_on
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
@@ -96,7 +96,8 @@ def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         summary = read_summary(folder, "start the sweep again")
     summary.seconds = seconds if summary.seconds is None else summary.seconds
     summary.metric_value = summary.metric_value if summary.metric_name else record.get("value")
-    fits = fitted_on(Path(summary.result.get("run", folder)), summary.split or "valid", "") if summary.cloze else ()
+    split = (summary.split or "valid").removesuffix(FULL_WINDOWS)
+    fits = fitted_on(Path(summary.result.get("run", folder)), split, "") if summary.cloze else ()
     fitted = [part.removesuffix(BY_QUESTIONS) for part in fits if part.endswith(BY_QUESTIONS)]
     return Row(job, settings, **vars(summary), fitted=fitted)
 

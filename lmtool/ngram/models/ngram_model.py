@@ -212,7 +212,8 @@ def even_positions(size: int) -> IntArray:
 
 
 def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
-    """Return a note on the sums of a quantized n-gram model's distributions; an empty list for any other model.
+    """Return a note on the sums of a quantized n-gram model's distributions; an empty list for any other model, and
+    where the sums are 1 in the digits of the note.
 
     contexts: int64 `[N, C]` of a text, N > 0; None: contexts of the model's n-grams, evenly spaced.
     """
@@ -226,10 +227,13 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
         model, contexts = ngrams, table.trie.ngrams_at(table.order, even_positions(table.sizes[-1]))[:, :-1]
     blocks = [contexts[first : first + SUMMED_PER_CHUNK] for first in range(0, len(contexts), SUMMED_PER_CHUNK)]
     log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
+    sums = f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f}"
+    mean = f"{math.exp(log_sums.mean()):.4f}"
+    if (sums, mean) == ("1.000 to 1.000", "1.0000"):
+        return []
     return [
-        f"quantized to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to "
-        f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
-        f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
+        f"quantized to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to {sums} "
+        f"after {len(contexts):,} contexts; to compare a perplexity, multiply it by {mean}, their geometric mean"
     ]
 
 

@@ -219,9 +219,8 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ..
         if all(0 <= d <= r for r, d in enumerate(estimated, start=1)):
             left = [r - d for r, d in enumerate(estimated, start=1)]
             if left != sorted(left):
-                irregular = f"1-D1, 2-D2, 3-D3+ are {', '.join(f'{x:.3g}' for x in left)}, not ascending"
-                effect = "as on short text: n-grams seen more often can be less probable"
-                add_note(notes, k, f"{irregular}, {effect}; smoother=witten_bell suits it, or give smoother.discounts=")
+                effect = "an n-gram seen more often can be less probable, as on short text"
+                add_note(notes, k, f"1-D1, 2-D2, 3-D3+ do not ascend: {effect}; compare smoother=witten_bell")
             return estimated
     text = "the counts of counts n1..n4 do not determine the discounts, as on short text; fallback D1, D2, D3+ = "
     add_note(notes, k, text + ", ".join(f"{d:g}" for d in FALLBACK_DISCOUNTS))
