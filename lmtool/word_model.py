@@ -193,6 +193,8 @@ class WordModel:
             found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:
             found.notes.append("p = stored p x back-offs; if the smoother interpolates, stored p has all lower shares")
+        if "p in class" in columns:
+            found.notes.append("these are n-grams of classes: p = p of the word's class * p in class")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:

@@ -37,8 +37,12 @@ def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
     for name in ("log_prob", "log_backoff"):
         assert np.array_equal(getattr(again, name), getattr(table, name))
     assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
-    for name in ("bos", "unseen", "missing", "normalized", "suffix_closed", "notes", "sizes"):
+    for name in ("bos", "unseen", "missing", "normalized", "suffix_closed", "interpolated", "notes", "sizes"):
         assert getattr(again, name) == getattr(table, name)
+    assert table.interpolated and not table.quantize(8).interpolated
+    with h5py.File(path, "r+") as file:
+        del file.attrs["interpolated"]  # as in files of versions before it
+    assert not open_table(path, "right").interpolated
 
 
 def changes_of(table: BackoffTable) -> list[tuple[str, np.ndarray | None, dict[str, object]]]:
