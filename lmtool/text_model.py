@@ -213,8 +213,7 @@ class TextModel(WordModel):
 
     def __getitem__(self, word: str) -> npt.NDArray[np.float32]:
         """Return the embedding `[E]` of a word, as gensim's vectors do. Raises UserError as `neighbors` does."""
-        vectors = self.embeddings
-        return np.asarray(vectors[self.id_of(word)])
+        return np.asarray(self.network.word_vectors("embeddings")[self.id_of(word)])
 
     def neighbors(
         self, word: Words, top: int = 10, *, minus: Words = (), by: str = "cosine", of: str = "embeddings"
@@ -232,7 +231,10 @@ class TextModel(WordModel):
         require(of in VECTORS, "of", of, "embeddings or output")
         vectors, signs = self.network.word_vectors(of), dict[int, int]()
         for key, given, sign in (("word", word, 1), ("minus", minus, -1)):
+            require(isinstance(given, Iterable), key, repr(given), "a word or a list of words")
             for each in [given] if isinstance(given, str) else given:
-                require(signs.setdefault(self.id_of(each), sign) == sign, key, each, "on one side alone")
+                index = self.id_of(each, predicted=of == "output")
+                require(signs.setdefault(index, sign) == sign, key, each, "on one side alone")
+        require(bool(signs), "word", word, "one word or more")
         ids, similarity = nearest(vectors, signs, top, by)
         return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

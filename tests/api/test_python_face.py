@@ -344,10 +344,11 @@ def test_every_verb_is_a_function(verb: str) -> None:
 
 def test_the_types_of_a_function() -> None:
     assert str(inspect.signature(lmtool.neighbors)).translate({ord(quote): None for quote in "'\""}) == (
-        "(words: list[str] = None, run: RunLike | None = None, *, top: int = 10, by: Literal[cosine, dot] = cosine, "
-        "of: Literal[embeddings, output] = embeddings, options: str | None = None, store_dir: str = stores, "
+        "(words: list[str] = [], run: RunLike | None = None, *, minus: list[str] = [], questions: str | None = None, "
+        "top: int = 10, by: Literal[cosine, dot] = cosine, of: Literal[embeddings, output] = embeddings, "
+        "options: str | None = None, store_dir: str = stores, "
         "threads: int | None = None, out: str | PathLike[str] | None = None, progress: bool | None = None) "
-        "-> NeighborsResult"
+        "-> NeighborsResult | AnalogiesResult"
     )
     assert "\ntop: number of neighbors of each word [1 or more].\n" in str(lmtool.neighbors.__doc__)
     first = {name: list(inspect.signature(getattr(lmtool, name)).parameters)[:2] for name in ("export", "distill")}
