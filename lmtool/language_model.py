@@ -36,6 +36,7 @@ class LanguageModel(ABC):
     out of range, models raise ValueError. N may be 0.
     """
 
+    full_windows = False  # whether a network was trained only on tokens whose whole context is in their sentence
     over_candidates = False  # whether a mixture renormalizes members over the candidates of a question, then mixes them
 
     @property

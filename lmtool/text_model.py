@@ -102,7 +102,7 @@ class TextModel(WordModel):
             return np.where(sums[0] == sums[1], 0.0, sums[0] - sums[1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """Return exp(-mean log p) over all tokens of sentences (see `split_of`)."""
+        """Return exp(-mean log p) over all tokens of sentences (see `split_of`), comparable if `normalized`."""
         return perplexity(self.model.score_text(self.split_of(text, across_sentences=across_sentences)))
 
     def split_of(self, sentences: str | Sentences, *, across_sentences: bool = False) -> Split:
@@ -216,12 +216,13 @@ class TextModel(WordModel):
         return np.asarray(self.network.word_vectors("embeddings")[self.id_of(word)])
 
     def neighbors(
-        self, word: Words, top: int = 10, *, minus: Words = (), by: str = "cosine", of: str = "embeddings"
+        self, word: Words, top: int = 10, *, minus: Words | None = None, by: str = "cosine", of: str = "embeddings"
     ) -> list[tuple[str, float]]:
         """Return the words with the most similar vectors and their similarity, at most `top`, without those given.
 
-        word: one, or several whose vectors are added. minus: those that are subtracted. by: cosine, for which vectors
-        have length 1 (gensim's most_similar), or dot. of: embeddings, or output for the vectors of the output layer.
+        word: one; with minus, also several, whose vectors are added. minus: one or several that are subtracted. by:
+        cosine, for which vectors have length 1 (gensim's most_similar), or dot. of: embeddings, or output for the
+        vectors of the output layer. For the neighbors of each of several words see lmtool.neighbors.
         Raises UserError for a word outside the vocabulary, and if the model is not neural.
         """
         from lmtool.neural.model import nearest
@@ -230,9 +231,12 @@ class TextModel(WordModel):
         require(by in SIMILARITIES, "by", by, "cosine or dot")
         require(of in VECTORS, "of", of, "embeddings or output")
         vectors, signs = self.network.word_vectors(of), dict[int, int]()
-        for key, given, sign in (("word", word, 1), ("minus", minus, -1)):
-            require(isinstance(given, Iterable), key, repr(given), "a word or a list of words")
-            for each in [given] if isinstance(given, str) else given:
+        given = {"word": word} if minus is None else {"word": word, "minus": minus}
+        for sign, (key, value) in zip((1, -1), given.items(), strict=False):
+            each_word = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+            one = len(each_word) == 1 or minus is not None
+            require(one, key, value, "one word, unless minus= is given; lmtool.neighbors(words, run) takes several")
+            for each in each_word:
                 index = self.id_of(each, predicted=of == "output")
                 require(signs.setdefault(index, sign) == sign, key, each, "on one side alone")
         require(bool(signs), "word", word, "one word or more")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
     from lmtool.plots.word_trees import Code, WordTree
 
-STORED = "with an interpolating smoother, stored p already includes the shorter contexts"
 Words = str | Sequence[str]
 Sentences = Iterable[Words]  # each a string or a list of words
 
@@ -44,7 +43,7 @@ class WordModel:
     >>> model = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell").model
     >>> model.counts("the cat"), model.continuations("the").rows[1]["word"], "cat" in model.vocabulary
     (5, 'dog', True)
-    >>> round(model.explain("the cat").rows[2]["back-off 1"], 4)  # no </s> after cat: 1 / (1 type + 5 times)
+    >>> round(model.explain("the cat").rows[2]["weight 2"], 4)  # no </s> after cat: 1 / (1 type + 5 times)
     0.1667
     """
 
@@ -172,10 +171,11 @@ class WordModel:
     def explain(self, sentence: str | Sequence[str]) -> TableResult:
         """Return a table of the tokens of a sentence: what the probability of each comes from, log p and bits.
 
-        N-gram models: `order`, the words of the longest n-gram in the model, its `stored p`, and the weight `back-off
-        k` of each context of k words from which the model backs off; their product is p. Linear mixtures: `p k` and
-        `weight k` of each member k. Other models: the `rank` of the word, and the most likely one. `log p` is that of
-        `score`. Raises UserError for a model with a cache.
+        N-gram models: `order`, the words of the longest n-gram in the model. If the smoother interpolates, p of order k
+        is the discounted `share k` plus the context's `weight k` times p of order k-1, up from `p 1`; if not, p is the
+        `stored p` of the n-gram times the weight `back-off k` of each context of k words from which the model backs
+        off. An empty cell: not in the model. Linear mixtures: `p k` and `weight k` of each member k. Other models: the
+        `rank` of the word, and the most likely one. `log p` is that of `score`. Raises UserError for a cache.
         """
         require_no_cache(self.model, self.name)
         words, end = self.form.words_of(sentence), [EOS] * (self.vocabulary.eos is not None)
@@ -190,8 +190,13 @@ class WordModel:
         found = _table(columns, f"{self.name}: {len(log_p)} tokens, {-log_p.sum() / math.log(2):.4f} bits")
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, self.form.labels(text.oov_words)))}")
+        if not self.normalized:
+            found.notes.append("these scores do not sum to one")
+        if "share 2" in columns:
+            found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:
-            found.notes.append(f"p = stored p x back-off weights; {STORED}")
+            mixed = "with an interpolating smoother, stored p already includes the shorter contexts"
+            found.notes.append(f"p = stored p x back-off weights; {mixed}")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:

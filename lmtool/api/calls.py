@@ -199,7 +199,7 @@ def sweep(
     ([2, 1], 2)
     """
     from lmtool.requests.run_sweep import run_sweep
-    from lmtool.sweeps.result_table import common_metric, jobs_table, read_rows, seeds_table
+    from lmtool.sweeps.result_table import as_typed, common_metric, jobs_table, read_rows, seeds_table
 
     if not isinstance(over, Mapping):
         raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
@@ -227,10 +227,12 @@ def sweep(
     with folder_in_use(settings.get("options")), hydra_state(), restore_logging():
         run_sweep(request, quiet=True, progress=shows_progress(progress))
     rows = read_rows(folder)
-    metric, header, lines = common_metric(rows), *jobs_table(rows)
-    seeds = seeds_table(rows)
-    by_seed = None if seeds is None else SweepTable(folder, f"mean {metric}", header=seeds[0], table=seeds[1])
-    return SweepTable(folder, metric, by_seed, header=header, table=lines)
+    metric, tables = common_metric(rows), [(jobs_table(each), seeds_table(each)) for each in (rows, as_typed(rows))]
+    (jobs, seeds), (jobs_typed, seeds_typed) = tables
+    by_seed = None
+    if seeds is not None and seeds_typed is not None:
+        by_seed = SweepTable(folder, f"mean {metric}", typed=seeds_typed[1], header=seeds[0], table=seeds[1])
+    return SweepTable(folder, metric, by_seed, jobs_typed[1], header=jobs[0], table=jobs[1])
 
 
 def score_texts(

@@ -156,6 +156,9 @@ def normalize_arguments(verb: str, settings: Mapping[str, Any]) -> dict[str, Any
         values["runs"] = values.pop("run")
     if bare is not None and bare[1] and isinstance(values.get(bare[0]), str | PathLike | RunResult | TextModel):
         values[bare[0]] = [values[bare[0]]]
+    for key, type_ in verb_types.items():
+        if type_.item is not None and type_.rule is not None and type_.rule.prose and isinstance(values.get(key), str):
+            values[key] = [values[key]]
     for key in (key for key in values if is_model_setting(key, verb_types)):
         given = values[key]
         if (listed := verb_types[key].item is not None) and not _is_list(given):

@@ -178,6 +178,8 @@ def evaluate_split(
     tokens = tokens_of(split, vocabulary)
     fitted = fitted_on(Path(run), name if is_own_split else None, tokens.fingerprint)
     session.note(*fitted_note({run: fitted}, name if is_own_split else f"text={name}"))
+    if model.full_windows:
+        session.note("all tokens are scored, those at the start of a sentence after <s>, which no example had")
     scores = metrics.scores_by(model, split, tokens, name, fitted, log_prob=log_prob)
     normalized = scores.normalized and not options.unnormalized
     learns = scores.dynamic or options.dynamic is not None

@@ -23,6 +23,7 @@ from lmtool.ngram.models.ngram_model import NgramModel, quantized_notes
 from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.plots.style import DARK, LIGHT
 from lmtool.report.reading import model_name
+from lmtool.results.base import NOT_COMPARABLE
 from lmtool.runs.run import Run
 from lmtool.session import Session
 from lmtool.system.arrays import Array
@@ -57,8 +58,8 @@ def write_page(
         sizes = {"parameters": loaded.network.parameter_count}
         size = f"{sizes['parameters']:,} weights, rounded to {dtype or 'float16'}"
     arrays["vocabulary"] = np.frombuffer(json.dumps(vocabulary.words).encode(), np.uint8)
-    about |= {"rules": rules, "bos": vocabulary.bos, "eos": vocabulary.eos, "unk": vocabulary.unk}
-    about |= {"sentences": vocabulary.sentences}
+    special = vocabulary.special_tokens._asdict() | ({"unk": None} if vocabulary.closed else {})
+    about |= special | {"rules": rules, "sentences": vocabulary.sentences}
     about["arrays"] = [[name, array.dtype.str[1:], array.shape] for name, array in arrays.items()]
     columns = (np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8).T.tobytes() for array in arrays.values())
     folder = Path(__file__).parent
@@ -69,6 +70,7 @@ def write_page(
         introduction=escape_controls(f"{model_name(run)}: {size}, by lmtool {__version__}"),
         model=loaded,
         output=about["output"],
+        not_comparable=NOT_COMPARABLE,
         about=Markup(json.dumps(about).replace("<", "\\u003c")),
         arrays=base64.b64encode(gzip.compress(b"".join(columns), mtime=0)).decode(),
         script=Markup(script),

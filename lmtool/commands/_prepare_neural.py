@@ -33,6 +33,7 @@ from lmtool.runs.resume import find_changes, require_same, restore_settings, sav
 from lmtool.runs.run import Run, has_state
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
+from lmtool.training.plan import budget_done, learning_rate
 from lmtool.training.processes import Processes
 from lmtool.training.state import TrainingState, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
@@ -89,7 +90,7 @@ def prepare(
         values = {key: value for key, value in settings_as_json(settings).items() if key not in UNSAVED_SETTINGS}
         about = {"settings": values, "store": corpus.fingerprint, "changes": []}
         if checkpoint is not None:
-            _compare_with_checkpoint(checkpoint, about, corpus, session)
+            _compare_with_checkpoint(checkpoint, about, settings, corpus, session)
         if processes.first and not settings.lr_range:
             _begin_run(session)
         tree = _tree(settings, corpus, session, processes, resumed=checkpoint is not None)
@@ -145,10 +146,14 @@ def _complete_settings(
         model.across_sentences = False
     model.fill_in(settings.data.vocabulary.unit, tokens)
     if model.full_windows:
-        text = corpus.split("train").as_stream(bool(model.across_sentences), model.context_reset_prob)
+        across, valid = bool(model.across_sentences), corpus.split("valid")
+        text = corpus.split("train").as_stream(across, model.context_reset_prob)
         whole = len(text.full_windows(model.context_size))
-        about = "all tokens of valid are scored, those at the start of a sentence after <s>, which no example had"
-        session.note(f"full windows: {whole:,} of the {tokens:,} tokens of train are examples; {about}")
+        scored = len(valid.as_stream(across).full_windows(model.context_size, "valid"))
+        session.note(
+            f"full windows: {whole:,} of the {tokens:,} tokens of train are examples, and valid perplexity is of "
+            f"{scored:,} of {valid.tokens:,} tokens; lmtool eval scores all tokens"
+        )
         tokens = whole
     optim.fill_in(output)
     if isinstance(output, DrawnOutput) and (fewer := output.fill_in(len(vocabulary) - 1)):
@@ -178,9 +183,11 @@ def _complete_settings(
         )
 
 
-def _compare_with_checkpoint(checkpoint: TrainingState, now: dict[str, Any], corpus: Corpus, session: Session) -> None:
+def _compare_with_checkpoint(
+    checkpoint: TrainingState, now: dict[str, Any], settings: NetworkTrainingConfig, corpus: Corpus, session: Session
+) -> None:
     """Record and print the changes since a checkpoint; raise UserError for another store or one that is not allowed."""
-    before, step = checkpoint.values["about"], checkpoint.values["progress"]["step"]
+    before, progress = checkpoint.values["about"], checkpoint.values["progress"]
     if before["store"] != now["store"]:
         raise UserError(
             f"{session.out} was trained on a different store from {corpus.path}: use the same data, or train from "
@@ -188,9 +195,22 @@ def _compare_with_checkpoint(checkpoint: TrainingState, now: dict[str, Any], cor
         )
     by_hand = session.if_run_exists != "resume"
     require_same(before["settings"], now["settings"], session.out, by_hand=by_hand)
-    changes, notes = find_changes(before["settings"], now["settings"], step)
+    training, optim, schedule = settings.training, settings.optim, settings.schedule
+    assert training is not None and optim is not None and schedule is not None, "each conf/model/*.yaml chooses them"
+    epochs, steps = checkpoint.values["batch"]["epoch"], progress["step"]
+    done = budget_done(training, epochs=epochs, steps=steps, seconds=progress["clock"])
+    if done >= 1 or (training.patience is not None and progress["waited"] >= training.patience):
+        now.update(before)  # nothing will be trained
+        return
+    changes, notes = find_changes(before["settings"], now["settings"], steps)
     now["changes"] = before.get("changes", []) + changes
     session.note(*notes)
+    rate = learning_rate(schedule, optim.lr, done=done, steps=steps, drops=progress["drops"])
+    if changes and schedule.kind != "constant" and rate != optim.lr:
+        session.note(
+            f"the learning rate of the next step is {rate:.3g}: optim.lr is the highest rate of "
+            f"schedule={schedule.kind}; schedule=constant keeps optim.lr"
+        )
 
 
 def _begin_run(session: Session) -> None:

@@ -27,6 +27,7 @@ from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
+from lmtool.results.base import FULL_WINDOWS
 from lmtool.runs.corpus import save_trained
 from lmtool.runs.run import METRICS_FILE, RATES, Run, start_of
 from lmtool.session import Session
@@ -103,8 +104,8 @@ def _train(
             session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
         if parallel.was_lowered():
             session.note(
-                "other processes needed the cores: some steps used fewer threads, so sums round differently than "
-                "in a run without them; threads=N keeps N threads, which takes longer on a busy machine"
+                "some steps used fewer threads, as other processes used the cores: only the rounding of sums depends "
+                "on it; threads=N always uses N, which takes longer on a busy machine"
             )
         run = TrainedRun(
             folder=out,
@@ -113,6 +114,7 @@ def _train(
             options=session.choices,
             tied=is_tied(model, output),
             across_sentences=model.across_sentences or None,
+            split=f"valid{FULL_WINDOWS}" if model.full_windows else None,
             keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
@@ -150,7 +152,7 @@ def _save(result: TrainedRun, settings: NetworkTrainingConfig, prepared: Prepare
         from lmtool.report.reading import model_name
 
         title = f"{model_name(Run.open(out))}, data={settings.data.name}"
-        history = read_history(out / METRICS_FILE, output.loss_is_log_prob)
+        history = read_history(out / METRICS_FILE, output.loss_is_log_prob, result.keep_best)
         save_png(training_curves(history, title), out / "curves.png")
     session.say(f"fast forms: {', '.join(result.forms)}" if result.forms else "computed by the plain formulas alone")
 

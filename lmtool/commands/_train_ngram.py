@@ -112,8 +112,8 @@ def _estimate(
     if asked is not None and not model.counts_words:
         raise UserError(f"{tune_on}: the n-grams of model={model.kind} are not of words: tune on text, e.g. valid")
     questions = None if asked is None else require_questions(whole, asked, tune_on)
-    if tuning_split is not None and questions is None and tuning_split not in corpus.splits:
-        raise UserError(f"{tune_on}: {corpus.path} has only {', '.join(corpus.splits)}")
+    if tuning_split is not None and questions is None:
+        corpus.require_split(tuning_split, "smoother.tune_on")
     cutoffs = _cutoffs(settings.prune_counts or None, model.order)
     storage = settings.counts.storage(whole)
     if storage.note is not None:

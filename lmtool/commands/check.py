@@ -33,8 +33,8 @@ class Property:
 
 @dataclass(repr=False)
 class CheckResult(Result):
-    """The result of `check`: a row per property of the text. command: a command that trains on it. remarks: what to do
-    about what was found.
+    """The result of `check`: a row per property of the text. command: a command that trains on it, or, if
+    more than a few records are not text, that checks it again. remarks: what to do about what was found.
     """
 
     title = "text {0.text}: {0.command}"
@@ -69,12 +69,16 @@ def run(settings: Settings, session: Session) -> CheckResult:
     rows = [Property("files", len(files)), Property("records that are not text", faults.count)]
     rows += [Property(*each) for each in profile.rows()]
     remarks, fitting = _advice(profile)
+    many = faults.count > NOTABLE * (faults.count + profile.lines)
     if faults.count:
-        remarks.append(f"records that are not text: {faults.count:,}, e.g. {faults.first_messages[0]}")
+        first = "; correct them first, all else here is of the rest" if many else ""
+        remarks.insert(0, f"records that are not text: {faults.count:,}, e.g. {faults.first_messages[0]}{first}")
         fitting.append("data.on_error=skip")
     column = [f"data.column={settings.column}"] if settings.column else []
     words = ["data=text", f"data.train={settings.text}", *column, "data.split.valid=0.05", *fitting]
     command = f"lmtool train model=ngram {' '.join(dict.fromkeys(words))}"
+    if many:
+        command = " ".join(["lmtool check", settings.text, *(word.removeprefix("data.") for word in column)])
     result = CheckResult(settings.text, command, remarks, rows)
     session.finish(result, "\n".join([result.table_text(), *(f"- {remark}" for remark in remarks), f"\n{command}"]))
     return result

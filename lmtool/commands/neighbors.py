@@ -106,7 +106,7 @@ class AnalogiesResult(base.Result):
 
 
 def run(settings: Settings, session: Session) -> NeighborsResult | AnalogiesResult:
-    """Print the nearest neighbors of each word, or of a sum of words, by the vectors of a neural run.
+    """Print the nearest neighbors of each word or, with `minus`, of their sum, by the vectors of a neural run.
 
     >>> corpus = lmtool.Corpus.from_texts(train=["the cat sat", "the dog sat"] * 5, valid=["the dog sat"])
     >>> net = lmtool.train("nplm", corpus, training={"epochs": 1})

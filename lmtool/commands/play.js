@@ -1,14 +1,12 @@
 "use strict";
 // The page of `lmtool export to=play.html`: a model's formulas, named as in lmtool's Python, and what the page shows.
 // ids are numbers of words, the last of which, bos, is <s>; log p is natural. Words are shown as text nodes alone.
-
 const about = JSON.parse(document.getElementById("about").textContent);
-const { bos, eos, unk } = about;
+const { bos, eos, unk } = about; // unk: null in a closed vocabulary, where an unknown word has no probability
 
 // Arrays. The element "arrays" is base64 of gzip of all arrays of about.arrays, one after the other. The bytes of a
 // number lie apart (all first bytes, then all second ones, ...), which gzip packs better. A type is u, i or f and the
 // bytes of a number; f2 is float16, i1 a matrix of int8 whose row r is multiplied by NAME.row_scale[r].
-
 const TYPES = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, i1: Int8Array, i4: Int32Array, f4: Float32Array };
 
 function half(bits) { // the value of a float16
@@ -37,7 +35,6 @@ async function readArrays() {
 }
 
 // Vectors and matrices; a matrix is stored by rows.
-
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 const logSigmoid = (x) => (x < 0 ? x - Math.log1p(Math.exp(x)) : -Math.log1p(Math.exp(-x)));
 const vector = (size, value) => Float64Array.from({ length: size }, (_, k) => value(k));
@@ -74,7 +71,6 @@ const FUNCTIONS = { tanh: Math.tanh, sigmoid, relu: (x) => Math.max(0, x), gelu 
 // n-grams: a trie in back-off form. Node g below V is the word g; the nodes of order k + 1 follow those of order k, and
 // node i has the children starts[i] to starts[i + 1] - 1, whose last words, words[node - V], ascend. Above order 1 a
 // value is levels[order - 2, codes[node - V]].
-
 const SHORT = -1, UNSEEN = -2; // instead of a node: the sentence has no context of this length; the model lacks it
 
 function ngramModel({ children, words, ...a }) {
@@ -98,8 +94,7 @@ function ngramModel({ children, words, ...a }) {
     return Array.from({ length: about.order - 1 }, (_, m) =>
       m >= context.length ? SHORT : suffix(m + 1).reduce((node, word, i) => (i ? child(node, word) : word), 0));
   }
-  // The log back-off weight of a context of m words.
-  const weight = (m, node) => (node >= 0 ? logBackoff(m, node) : node === UNSEEN ? a.missing[0] : 0);
+  const weight = (m, node) => (node >= 0 ? logBackoff(m, node) : node === UNSEEN ? a.missing[0] : 0); // log, of m words
   return {
     context: (ids) => ids.slice(Math.max(0, ids.length - about.order + 1)),
     logDist(context) { // log p of all words, [V]
@@ -126,7 +121,6 @@ function ngramModel({ children, words, ...a }) {
 }
 
 // Networks: an encoder from the embeddings x of a context, oldest word first, to h; an output layer from h to log p.
-
 const ENCODERS = {
   cbow: (x) => vector(x[0].length, (e) => sumOf(x.map((row) => row[e])) / x.length),
   lbl(x, w) { // C_i: [C, E], diagonal, or [C, E, E]
@@ -176,12 +170,10 @@ function history(x, w) { // the sums z_k over all words of x, in which older wor
 const OUTPUTS = { // log p of all words but <s>, [O], and the parts that explain one of them
   softmax(w) {
     const scores = (h) => linear(h, w["output.vectors"], w["output.bias"]);
-    const logZ = (s) => ["log Z, Z the sum of exp(s) over all words", logSumExp(s)];
-    const rows = (s, word) => [["score s = b + u · h", s[word]], logZ(s)];
-    return {
-      logDist: (h) => logSoftmax(scores(h)),
-      explain: (h, word) => [{ header: ["softmax: log p = s - log Z", "value"], rows: rows(scores(h), word) }],
-    };
+    const header = ["softmax: log p = s - log Z", "value"], logZ = "log Z, Z the sum of exp(s) over all words";
+    const rows = (s, word) => [["score s = b + u · h", s[word]], [logZ, logSumExp(s)]];
+    const explain = (h, word) => [{ header, rows: rows(scores(h), word) }];
+    return { logDist: (h) => logSoftmax(scores(h)), explain };
   },
   hierarchical(w) { // children [N, 2]: an inner node if 0 or more, else leaf -1 - child; leaf_words [L]
     const children = w["tree.children"], leafWords = w["tree.leaf_words"], L = leafWords.length, N = L - 1;
@@ -236,9 +228,7 @@ function network(w) {
 }
 
 // Text: the words of a sentence by the rules of the run's data, as lmtool.data.text_form has them.
-
 let words, ids, model, chosen = null; // words by id; ids of words; the token that is explained, null for the last word
-
 function split(line) {
   const { spaces, form, lowercase, tags, chars } = about.rules, inForm = (text) => (form ? text.normalize(form) : text);
   let text = inForm(spaces ? Array.from(line, (c) => spaces[c] ?? c).join("") : line);
@@ -255,8 +245,8 @@ const ranked = (dist, id) => ({ logp: dist[id], rank: 1 + dist.slice(0, bos).fil
 function score(line) { // the tokens of a sentence, with </s> if it is predicted
   const before = [bos], rows = [];
   function add(word, id, oov) {
-    const context = model.context(before), key = `${context}:${id}`;
-    const { logp, rank } = (found[key] ??= ranked(model.logDist(context), id));
+    const context = model.context(before), key = `${context}:${id}`, isKnown = ![...context, id].includes(null);
+    const { logp, rank } = isKnown ? (found[key] ??= ranked(model.logDist(context), id)) : {};
     rows.push({ word, id, oov, context, logp, rank, bits: -logp / Math.LN2 });
     before.push(id);
   }
@@ -266,18 +256,20 @@ function score(line) { // the tokens of a sentence, with </s> if it is predicted
 }
 
 function predict(line, top) { // the most likely next words, as [id, p]
-  const before = [bos, ...split(line).map((word) => idOf(word) ?? unk)];
-  const dist = model.logDist(model.context(before)).slice(0, bos);
+  const context = model.context([bos, ...split(line).map((word) => idOf(word) ?? unk)]);
+  if (context.includes(null)) return [];
+  const dist = model.logDist(context).slice(0, bos);
   const order = Uint32Array.from(dist, (_, id) => id).sort((a, b) => dist[b] - dist[a] || a - b).slice(0, top);
   return Array.from(order, (id) => [id, Math.exp(dist[id])]).filter(([, p]) => p > 0);
 }
 
 // What is shown.
-
 const [text, total, tokens, next, why, json] = document.querySelectorAll("#text, #total, #tokens, #next, #why, #json");
 const visible = (word) => word.replace(/[ \t-\r]/g, (c) => (c === "\n" ? "⏎" : "␣"));
 const shown = (id) => visible(words[id]);
-const number = (v) => (Number.isInteger(v) ? `${v}` : Math.abs(v) < 0.001 ? v.toExponential(2) : v.toPrecision(4));
+const fixed = (v, digits) => (v === Infinity ? "infinite" : isNaN(v) ? "none" : v.toFixed(digits));
+const number = (v) =>
+  v === Infinity ? "infinite" : v % 1 === 0 ? `${v}` : Math.abs(v) < 0.001 ? v.toExponential(2) : v.toPrecision(4);
 
 function element(tag, properties, ...children) { // strings become text nodes
   const made = Object.assign(document.createElement(tag), properties);
@@ -287,20 +279,22 @@ function element(tag, properties, ...children) { // strings become text nodes
 
 function show(focused, place) { // focused: the list whose button at this place keeps the focus
   const sentences = about.sentences ? text.value.split("\n") : [text.value];
-  const lines = sentences.filter((line) => !about.sentences || split(line).length).map(score), rows = lines.flat();
-  const bits = sumOf(rows.map((row) => row.bits)), unknown = rows.filter((row) => row.oov).length;
-  const mean = `${rows.length} tokens, ${bits.toFixed(2)} bits, perplexity ${number(2 ** (bits / rows.length))}`;
-  total.textContent = rows.length ? `${mean}, unknown words: ${unknown}` : "No words yet.";
-  const at = chosen ?? Math.max(0, rows.length - (eos === null ? 1 : 2));
+  const lines = sentences.filter((line) => split(line).length).map(score), rows = lines.flat();
+  const N = rows.length, bits = sumOf(rows.map((row) => row.bits)), mean = number(2 ** (bits / N));
+  const count = (of) => rows.filter(of).length, none = count((row) => row.logp === undefined);
+  const sum = none ? `${none} of them without a probability` : `${fixed(bits, 2)} bits, perplexity ${mean}`;
+  total.textContent = N ? `${N} tokens, ${sum}, unknown words: ${count((row) => row.oov)}` : "No words yet.";
+  const at = chosen ?? Math.max(0, N - (eos === null ? 1 : 2));
   const sentence = (line) => element("div", { dir: "auto", className: "sentence" }, ...line.map((row) => {
     const k = rows.indexOf(row), onclick = () => { chosen = k; show(tokens, k); }, style = `--heat: ${row.bits / 14}`;
     const word = element("span", { className: row.oov ? "oov" : "word" }, visible(row.word));
     const properties = { onclick, style, tabIndex: k === at ? 0 : -1, ariaPressed: k === at };
-    return element("button", properties, word, element("small", {}, row.bits.toFixed(1)));
+    return element("button", properties, word, element("small", {}, fixed(row.bits, 1)));
   }));
   tokens.replaceChildren(...lines.map(sentence));
-  why.replaceChildren(...(rows.length ? explanation(rows[at]) : []));
-  next.replaceChildren(...predict(sentences.at(-1), 12).map(([id, p], i) => {
+  why.replaceChildren(...(N ? explanation(rows[at]) : []));
+  const likely = predict(sentences.at(-1), 12), nothing = likely.length ? [] : ["No word has a probability here."];
+  next.replaceChildren(...nothing, ...likely.map(([id, p], i) => {
     const properties = { style: `--p: ${p}`, onclick: () => { append(id); show(next, i); } };
     const button = element("button", properties, element("bdi", {}, shown(id)), element("span", {}, number(p)));
     return element("li", {}, button);
@@ -314,8 +308,9 @@ function append(id) {
   chosen = null;
 }
 
-function explanation({ context, id, ...row }) {
-  const { order, parts } = model.explain(context, id), isNumber = (v) => typeof v === "number";
+const explain = (row) => (row.logp === undefined ? { parts: [] } : model.explain(row.context, row.id));
+function explanation(row) {
+  const { order, parts } = explain(row), isNumber = (v) => typeof v === "number";
   const tables = parts.map(({ header, rows, factors }) => {
     const cells = (tag, values) => values.map((v, i) =>
       element(tag, isNumber(rows[0]?.[i]) ? { className: "number" } : { dir: "auto" }, isNumber(v) ? number(v) : v));
@@ -324,9 +319,11 @@ function explanation({ context, id, ...row }) {
   });
   const products = parts.map(({ factors = [] }) => factors.map(number).join(" × ")).join(" + ");
   const equation = [...new Set(["p", products || "p", number(Math.exp(row.logp))])].join(" = ");
-  const told = `${equation}, ${row.bits.toFixed(2)} bits, rank ${row.rank} of ${bos}${order ? `, order ${order}` : ""}`;
-  const unknown = row.oov ? " is not in the vocabulary and counts as <unk>" : "";
-  return [element("h3", {}, element("bdi", {}, visible(row.word)), unknown), element("p", {}, told), ...tables];
+  const known = `${equation}, ${fixed(row.bits, 2)} bits, rank ${row.rank} of ${bos}${order ? `, order ${order}` : ""}`;
+  const none = "The model gives no probability to words outside its vocabulary, nor to words after them.";
+  const unknown = row.oov ? ` is out of vocabulary and ${unk === null ? "has no probability" : "counts as <unk>"}` : "";
+  const told = element("p", {}, row.logp === undefined ? none : known);
+  return [element("h3", {}, element("bdi", {}, visible(row.word)), unknown), told, ...tables];
 }
 
 tokens.onkeydown = (event) => { // the arrows go from word to word
@@ -340,11 +337,14 @@ readArrays().then((arrays) => {
   ids = new Map(words.map((word, id) => [word, id]));
   model = about.order ? ngramModel(arrays) : network(arrays);
   window.lm = { split, score, predict, model }; // to try in the browser's console
-  const isNew = ([id]) => id !== unk && id !== eos && !split(text.value).includes(words[id]);
-  for (let k = 0; k < 4; k++) append(predict(text.value, 9).find(isNew)?.[0] ?? unk);
+  for (let k = 0; k < 4 || (k < 40 && score(text.value).at(-1)?.bits === Infinity); k++) { // and until </s> may follow
+    const likely = predict(text.value, bos).filter(([id]) => id !== unk && id !== eos);
+    const word = likely.find(([id]) => !split(text.value).includes(words[id])) ?? likely[0];
+    if (word) append(word[0]);
+  }
   text.oninput = () => { chosen = null; show(); };
   show();
   const asked = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "[]"); // sentences, of tests
-  const scores = (row) => ({ ...row, logp: `${row.logp}`, ...model.explain(row.context, row.id) }); // may be -Infinity
+  const scores = (row) => ({ ...row, logp: `${row.logp}`, ...explain(row) }); // may be -Infinity
   json.textContent = JSON.stringify(asked.map((line) => [score(line).map(scores), predict(line, 5)]));
 });

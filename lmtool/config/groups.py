@@ -264,12 +264,6 @@ class ScheduleConfig(GroupConfig):
         steps: number of steps made; drops: number of times that lowers_after has been true.
         """
 
-    @property
-    def follows_budget(self) -> bool:
-        """Whether the rate depends on the used share of the budget, so that another budget changes it."""
-        first, last = (self.rate(1.0, left=left, steps=1, drops=0) for left in (1.0, 0.0))
-        return first != last
-
     def lowers_after(self, waited: int) -> bool:
         """Return whether `waited` evaluations on valid without an improvement lower the rate."""
         return False

@@ -171,7 +171,7 @@ class Corpus(Store):
 
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, listing the available splits, if it is missing."""
-        self._require(name)
+        self.require_split(name)
         group = self.group(f"splits/{name}")
         try:
             ids, size = group["ids"][:], attributes(group, SPLIT)
@@ -189,7 +189,7 @@ class Corpus(Store):
 
     def text(self, name: str) -> StoredText:
         """Return a split that is read piece by piece; the store must stay open."""
-        self._require(name)
+        self.require_split(name)
         return super().text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
@@ -198,7 +198,7 @@ class Corpus(Store):
         across_sentences: whether contexts cross sentences; for reset_share of the sentences they do not.
         Raises UserError for sentences without `</s>`.
         """
-        self._require(name)
+        self.require_split(name)
         vocabulary = self.vocabulary
         if vocabulary.sentences and vocabulary.eos is None:
             raise UserError(f"{self.path} has sentences without </s>: read it whole, by training.memory=null")
@@ -267,6 +267,9 @@ class Corpus(Store):
         group = self.group(f"cloze/{name}")
         return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
 
-    def _require(self, name: str) -> None:
+    def require_split(self, name: str, setting: str = "split") -> None:
+        """Raise UserError if there is no such split; setting: the setting that names it."""
         if name not in self.splits:
-            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+            made = f", or make {name} by data.{name}=FILE, data.split.{name}=0.1 or from_texts({name}=)"
+            remedy = f"name one of these{made if name in ('valid', 'test') else ''}"
+            raise UserError(f"{setting}={name}: {self.path} has only {', '.join(self.splits)}; {remedy}")

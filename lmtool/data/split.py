@@ -137,14 +137,14 @@ class Split:
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
-    def full_windows(self, size: int) -> IntArray:
+    def full_windows(self, size: int, name: str = "train") -> IntArray:
         """Return the positions of the tokens with at least `size` tokens before them in their sentence, int64.
 
-        Raises UserError if there are none, or for more than MAX_POSITION.
+        Raises UserError, with the split's name, if there are none, or for more than MAX_POSITION.
         """
         found = np.flatnonzero(self.in_memory.position >= size) if size <= MAX_POSITION else np.empty(0, np.int64)
         if not len(found):
-            few = f"no sentence of train has {size + 1:,} tokens" if size <= MAX_POSITION else f"at most {MAX_POSITION}"
+            few = f"at most {MAX_POSITION}" if size > MAX_POSITION else f"no sentence of {name} has {size + 1:,} tokens"
             raise UserError(f"model.full_windows=true with model.context_size={size}: {few}; lower it")
         return found
 

@@ -204,16 +204,17 @@ def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArr
 def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     """Return the number of questions, the perplexity of the answers, and the share of them that are most likely.
 
-    log_prob: `[Q, K]`. answers: `[Q]`, the position of the answer among the candidates, or -1. A candidate that is
-    listed several times counts each time, as in the course's scoring.
+    An answer that is as likely as t-1 others, and less likely than none, counts as 1/t, the expectation of a random
+    choice. log_prob: `[Q, K]`. answers: `[Q]`, the position of the answer among the candidates, or -1. A candidate that
+    is listed several times counts each time, as in the course's scoring.
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
-    renormalized = log_softmax(log_prob)
+    rows, best = np.arange(len(answers)), log_prob == log_prob.max(axis=1, keepdims=True)
     return {
         "questions": len(answers),
-        "perplexity": perplexity(renormalized[np.arange(len(answers)), answers]),
-        "accuracy": float((renormalized.argmax(axis=1) == answers).mean()),
+        "perplexity": perplexity(log_softmax(log_prob)[rows, answers]),
+        "accuracy": float((best[rows, answers] / best.sum(axis=1)).mean()),
     }
 
 

@@ -118,8 +118,7 @@ def fit_mixture(
 
 
 def _fit_text(config: MixtureConfig, corpus: Corpus) -> Split:
-    if config.fit_split not in corpus.splits:
-        raise UserError(f"fit_split={config.fit_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    corpus.require_split(config.fit_split, "fit_split")
     return corpus.split(config.fit_split)
 
 

@@ -60,6 +60,7 @@ class NeuralModel(nn.Module, LanguageModel):
             )
         self.encoder = encoder
         self.output = output
+        self.full_windows = encoder.config.full_windows
         self._bos = vocabulary_size - 1
         self._autocast_from = math.inf  # examples in a batch
 

@@ -37,7 +37,8 @@ Numbers = list[float]
 class History:
     """A training as recorded in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training),
     on valid and of its cloze questions, accuracies as shares, and learning rate. The list of a quantity that was not
-    measured is empty. steps, losses: logged steps with their losses in nats.
+    measured is empty. steps, losses: logged steps with their losses in nats. kept: valid or cloze, whose lowest
+    perplexity chose the weights.
     """
 
     epochs: Numbers
@@ -49,15 +50,19 @@ class History:
     cloze: Numbers = field(default_factory=list)
     steps: Numbers = field(default_factory=list)
     losses: Numbers = field(default_factory=list)
+    kept: str = field(default="valid", kw_only=True)
 
     @property
     def best(self) -> int:
-        """Index of the lowest valid perplexity."""
-        return self.valid.index(min(self.valid))
+        """Index of the evaluation whose weights were kept."""
+        values = self.cloze if self.kept == "cloze" and self.cloze else self.valid
+        return values.index(min(values))
 
 
-def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
-    """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train."""
+def read_history(metrics: Path, loss_is_log_prob: bool, kept: str | None = None) -> History:
+    """Read metrics.jsonl. loss_is_log_prob: whether the training loss is -log p, which gives a perplexity on train.
+    kept: as training.keep_best; None is valid.
+    """
     if not metrics.exists():
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them")
     every = read_json_lines(metrics, TRAINING_REMEDY, METRICS_LINE)
@@ -76,6 +81,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
         [math.exp(min(loss, 700)) for loss in losses],
         *map(all_of, ("valid_perplexity", "train_accuracy", "valid_accuracy", "lr", "cloze_perplexity")),
         *(all_of(key, logged) for key in ("step", "loss")),
+        kept=kept or "valid",
     )
 
 

@@ -192,7 +192,7 @@ def read_entry(source: ReportFolder, name: str, *, resamples: int, seed: int, bl
     there = (source.folder / "result.json").exists()
     entry = Entry(source, name, **vars(read_summary(source.folder, REPORT_REMEDY) if there else Summary()))
     if "valid_perplexity" in entry.result:
-        entry.split = "valid"
+        entry.split = entry.split or "valid"
     evaluated = Path(entry.result.get("run", ""))
     if source.kind is Kind.run:
         entry.run = Run.open(source.folder)

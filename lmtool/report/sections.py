@@ -31,13 +31,14 @@ from lmtool.plots.style import perplexity_text
 from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.page import Picture, Section, Table
 from lmtool.report.reading import REPORT_REMEDY, Entry, ReportFolder, read_rates, short_names, text_name
-from lmtool.results.base import CLOZE_METRIC, CONTEXTS, result_from_json, table_of
+from lmtool.results.base import CLOZE_METRIC, CONTEXTS, FULL_WINDOWS, result_from_json, table_of
 from lmtool.results.scores import Compared
 from lmtool.runs.run import METRICS_FILE, change_text, fitted_note, start_of
 from lmtool.sweeps.result_table import (
     NORMALIZED,
     SPLIT,
     Row,
+    as_typed,
     common_metric,
     jobs_table,
     perplexities_of,
@@ -81,7 +82,8 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
 
 
 def _cells(entry: Entry) -> dict[str, Cell]:
-    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(entry.split, []) if entry.run else []
+    split = entry.split.removesuffix(FULL_WINDOWS)
+    cloze, fitted = entry.cloze or {}, entry.run.fitted_on.get(split, []) if entry.run else []
     low, high = entry.interval or (None, None)
     return {
         "run": entry.name if entry.normalized is not None else f"{entry.name}, sum unknown",
@@ -103,7 +105,7 @@ def _cells(entry: Entry) -> dict[str, Cell]:
 
 def sweep_table(rows: Sequence[Row]) -> Table:
     """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
-    header, lines = jobs_table(rows)
+    header, lines = jobs_table(as_typed(rows))
     shown = [k for k, name in enumerate(header) if name != NORMALIZED]
     table = Table([header[k] for k in shown], folded=f"The table of {len(rows)} jobs")
     for row, line in zip(rows, lines, strict=True):
@@ -224,7 +226,8 @@ def curves(entries: Sequence[Entry]) -> Section:
     groups: dict[tuple[str, ...], list[tuple[Entry, History]]] = {}
     for entry in entries:
         if entry.output is not None and entry.run is not None:
-            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob())
+            kept = entry.result.get("keep_best")
+            history = read_history(entry.source.folder / METRICS_FILE, entry.loss_is_log_prob(), kept)
             text = entry.data, entry.run.store_fingerprint, entry.run.vocabulary_fingerprint
             groups.setdefault(text, []).append((entry, history))
     for (data, *_), group in groups.items():

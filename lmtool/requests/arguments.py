@@ -91,6 +91,8 @@ def _suggest_flag(word: str, verb: str | None) -> str:
     name = flag.strip("-")
     if close := close_words(name, [known.strip("-") for known in USUAL_FLAGS]):
         return f"; did you mean --{close[0]}?"
+    if verb == "neighbors":
+        return f"; to subtract a word, write minus={name or 'WORD'}"
     hint = f"; settings have no dashes: write {name.replace('-', '_')}={value or 'value'}"
     if verb in verbs() and bare_setting(verb) == ("text", False):
         hint += f"; or, for text that begins with a dash, text={word}"

@@ -14,7 +14,7 @@ from lmtool.config.composition import OPTIONAL, Composition, hydra_state, hydra_
 from lmtool.config.grammar import override_key, parse_value, quote_text, sweep_values, to_hydra_text
 from lmtool.config.options import EXPERIMENT, folder_in_use
 from lmtool.config.request import SWEEP_DIR, Request, is_run_control_key
-from lmtool.config.rules import require_folder
+from lmtool.config.rules import require, require_folder
 from lmtool.errors import UserError
 from lmtool.requests import mistakes
 from lmtool.requests.allowed import find_trusted_choices, restricted_changes
@@ -70,14 +70,20 @@ def run_sweep(request: Request, *, quiet: bool = False, progress: bool | None = 
 
 
 def _find_lacking_keys(request: Request) -> set[str]:
-    """Return the settings and groups of a sweep that some jobs lack. Raises UserError for a key that all jobs lack."""
+    """Return the settings and groups of a sweep that some jobs lack.
+
+    Raises UserError for a key that all jobs lack, and for a word that no job allows.
+    """
     jobs = compose_jobs(request)
     lacking_keys = set()
-    for key in request.setting_values:
-        is_lacking = [job.type_of(key) is None for job in jobs]
-        if all(is_lacking):
+    for key, text in request.setting_values.items():
+        types = [type_ for job in jobs if (type_ := job.type_of(key)) is not None]
+        if not types:
             raise UserError(mistakes.describe_unknown_key(key, jobs))
-        lacking_keys |= {key} if any(is_lacking) else set()
+        value = read_text(str(text), null=True) if sweep_values(key, str(text)) is None else None
+        if value is not None and "$" not in value:  # one value for all jobs
+            require(any(not type_.values or value in type_.values for type_ in types), key, value, types[0].allowed)
+        lacking_keys |= {key} if len(types) < len(jobs) else set()
     groups = [group for group in request.choices if not is_special(group)]
     return lacking_keys | {group for group in groups if any(group not in job.choices for job in jobs)}
 

@@ -98,6 +98,8 @@ def _resumed_request(line: CommandLine) -> Request | None:
         changed = [word for word in line.overrides if not is_run_control_key(word) and override_key(word) not in kept]
         if changed:
             remedy = f"-m resume={folder} reuses the settings of that sweep; leave it out"
+            if changed[0].startswith("metric="):
+                remedy += f"; lmtool report {folder} {changed[0]} draws its finished jobs by another metric"
             raise UserError(f"{' '.join(changed)}: {remedy}")
         earlier = _restrict_saved_request(read_sweep_request(line.verb, Path(folder)), folder, given_keys)
     else:

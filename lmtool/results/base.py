@@ -26,6 +26,7 @@ SUM_UNKNOWN = "sum unknown: perplexities and weights mean something only if its 
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 UNSAVED = {"saved": False}  # metadata of a field that is not written to result.json
 MERGED = {"merged": True}  # metadata of a field whose own entries are entries of result.json
+FULL_WINDOWS = ", full windows"  # after the split of a perplexity that is of these alone
 METRIC_NAMES = ("valid_perplexity", "perplexity")
 CLOZE_METRIC = "cloze_perplexity"  # the metric if no text is scored, or with metric=cloze_perplexity
 T = TypeVar("T")

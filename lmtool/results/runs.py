@@ -43,6 +43,7 @@ class TrainedRun(RunResult):
     """The result of `train` and `distill`; its fields are the keys of result.json.
 
     valid_perplexity: perplexity of the saved model on valid; nan without a valid split.
+    split: `valid, full windows` if this is only of the tokens whose whole context is in their sentence.
     train_perplexity: the same on train; of a network, the mean while training up to the evaluation that chose it. nan
     if train has more than ten million tokens, or a network's loss is not -log p.
     cloze: results of the cloze questions of valid, if their answers are given.
@@ -94,6 +95,7 @@ class TrainedRun(RunResult):
     forms: list[str] | None = None
     tied: bool | None = None
     across_sentences: bool | None = None
+    split: str | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -110,7 +112,8 @@ class TrainedRun(RunResult):
         from lmtool.plots.style import as_png
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
-        curves = training_curves(read_history(self.folder / METRICS_FILE, bool(output) and output.loss_is_log_prob))
+        by_likelihood = bool(output) and output.loss_is_log_prob
+        curves = training_curves(read_history(self.folder / METRICS_FILE, by_likelihood, self.keep_best))
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 
@@ -121,7 +124,8 @@ class TrainedRun(RunResult):
     def line(self) -> str:
         """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         best = "best " if self.ngrams is None and self.keep_best is None else ""
-        valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}, "
+        of = " of full windows" if self.split else ""
+        valid = "" if math.isnan(self.valid_perplexity) else f"{best}valid perplexity {self.valid_perplexity:.4f}{of}, "
         chose = "" if self.keep_best is None else "best "
         valid += f"{chose}cloze perplexity {self.cloze['perplexity']:.4f}, " if self.cloze else ""
         return f"{valid}{self.parameters:,} {self._size_unit}, {self.seconds:.1f} s; run={self.folder}"
@@ -215,7 +219,8 @@ class MixedRun(RunResult):
 class SweepTable(TableResult):
     """The result of a sweep: one row per job, with the values of the settings that differ. folder: the sweep's folder,
     with one subfolder per job. ranked_by: the column by which jobs are ranked. seeds: if jobs differ only in the seed,
-    the mean and standard deviation over seeds, one row per setting, best first; else None.
+    the mean and standard deviation over seeds, one row per setting, best first; else None. typed: the table with
+    settings as texts, as it is shown.
     """
 
     title = "sweep {0.folder}"
@@ -223,6 +228,15 @@ class SweepTable(TableResult):
     folder: Path
     ranked_by: str
     seeds: SweepTable | None = None
+    typed: list[list[Cell]] = field(metadata=UNSAVED, default_factory=list)
+
+    def as_table(self) -> Table:
+        return self.header, self.typed
+
+    @property
+    def rows(self) -> list[dict[str, Cell]]:
+        """The table as one dictionary per row, with settings as values."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.table]
 
     def run(self, job: int | str) -> Path:
         """Return the run folder of a job, by its name in the table."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.request import Request, find_first_change, flatten
-from lmtool.config.settings import build_part, saved_settings
+from lmtool.config.settings import build_part
 from lmtool.errors import UserError, prefix_user_errors
 from lmtool.runs.run import METRICS_FILE, RATES, STATE, STATE_BEFORE, TOKENIZER, TRACKED, Run, change_text
 from lmtool.system import schemas
@@ -112,13 +112,6 @@ def find_changes(before: dict[str, Any], now: dict[str, Any], step: int) -> tupl
     for key in ("threads", "device"):
         if old.get(key) != new.get(key):
             notes.append(f"{key}={new.get(key)}, was {old.get(key)}: sums round differently from here on")
-    budget = [key for key in ("epochs", "steps", "minutes") if old.get(f"training.{key}") != new.get(f"training.{key}")]
-    kind = new.get("schedule.kind")
-    if budget and kind is not None and saved_settings(now["schedule"], "schedule").follows_budget:
-        notes.append(
-            f"training.{budget[0]} has changed: the learning rate continues as schedule={kind} has it at this share "
-            "of the new budget"
-        )
     return changes, notes
 
 

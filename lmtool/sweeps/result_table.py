@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lmtool.config.grammar import to_hydra_text
 from lmtool.config.request import Request
+from lmtool.config.rules import format_value
 from lmtool.errors import UserError, escape_unprintable
-from lmtool.results.base import CLOZE_METRIC, METRIC_NAMES, Summary, read_summary
+from lmtool.results.base import CLOZE_METRIC, FULL_WINDOWS, METRIC_NAMES, Summary, read_summary
 from lmtool.runs.run import BY_QUESTIONS, fitted_on
 from lmtool.sweeps.job import REFUSED, job_folders, read_record
 from lmtool.system.files import atomic_write
@@ -59,6 +60,11 @@ def read_rows(sweep: Path, numbered: int = 0) -> list[Row]:
     return sorted(rows, key=rank)
 
 
+def as_typed(rows: Sequence[Row]) -> list[Row]:
+    """Return jobs with their settings as texts, as they are written on the command line."""
+    return [replace(row, settings={key: format_value(row.settings[key]) for key in row.settings}) for row in rows]
+
+
 def _read_job(folder: Path, job: str) -> list[Row]:
     rows = []
     try:
@@ -90,7 +96,8 @@ def _make_row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         summary = read_summary(folder, "start the sweep again")
     summary.seconds = seconds if summary.seconds is None else summary.seconds
     summary.metric_value = summary.metric_value if summary.metric_name else record.get("value")
-    fits = fitted_on(Path(summary.result.get("run", folder)), summary.split or "valid", "") if summary.cloze else ()
+    split = (summary.split or "valid").removesuffix(FULL_WINDOWS)
+    fits = fitted_on(Path(summary.result.get("run", folder)), split, "") if summary.cloze else ()
     fitted = [part.removesuffix(BY_QUESTIONS) for part in fits if part.endswith(BY_QUESTIONS)]
     return Row(job, settings, **vars(summary), fitted=fitted)
 

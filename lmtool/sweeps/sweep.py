@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from lmtool import session
 from lmtool.config.grammar import parse_value, sweep_values
 from lmtool.config.request import Request, find_first_change
-from lmtool.config.rules import format_value, require
+from lmtool.config.rules import require
 from lmtool.errors import UserError, escape_controls, first_line
 from lmtool.results.base import CLOZE_METRIC
 from lmtool.sweeps import launchers, result_table
@@ -58,9 +58,7 @@ class Sweep:
 
     def finish(self, *, quiet: bool = False) -> int:
         """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
-        rows = result_table.read_rows(self.folder, self.numbered)
-        for row in rows:  # as on the command line
-            row.settings = {key: format_value(value) for key, value in row.settings.items()}
+        rows = result_table.as_typed(result_table.read_rows(self.folder, self.numbered))
         if not rows:  # no job got as far as its record
             if not quiet:
                 print("no job began; see the messages above")

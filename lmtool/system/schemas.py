@@ -97,7 +97,7 @@ STATE = {
     "loss_sums": [float],
 } | each("processes averaged", COUNT) | {"streamed": bool, "gradients": str}  # fmt: skip
 TABLE = {"unseen": Range(-math.inf, 1e-3), "missing": Range(-math.inf, 1e6), "bos": COUNT}
-TABLE |= each("vocabulary_fingerprint notes", str) | each("normalized suffix_closed", bool)  # attributes of model.h5
+TABLE |= each("vocabulary_fingerprint notes", str) | each("normalized suffix_closed interpolated?", bool)  # of model.h5
 PACKED, SPLIT = {"width": Range(1, 63), "length": COUNT}, each("characters words", COUNT)
 VOCABULARY, SCORES = {"eos": Range(-1, 1 << 31), "unk": COUNT}, each("split about tokens_fingerprint", str)
 ABOUT = {"characters": COUNT, "words": (COUNT, NoneType), "fitted": [str], "dynamic": bool}

@@ -25,6 +25,7 @@ from lmtool.evaluation.metrics import split_accuracy
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import METRICS_FILE, TRACKED
 from lmtool.system import schemas
+from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, cannot_write, read_json, sync, sync_names, write_json
 from lmtool.system.terminal import progress_bar, write_above
 from lmtool.training.processes import Processes
@@ -48,11 +49,16 @@ Line = dict[str, Any]
 
 def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Callable[[], None]) -> float:
     """Return the mean of -log p over a split, in nats; each process scores its share. check: called between chunks."""
-    first, last = processes.share(split.tokens)
+    places = _full_windows(model, split)
+    first, last = processes.share(split.tokens if places is None else len(places))
     parts = [np.empty(0)]
     for begin in range(first, last, TOKENS_PER_CHUNK):
         check()
-        parts.append(model.score_tokens(split, begin, min(begin + TOKENS_PER_CHUNK, last)))
+        end = min(begin + TOKENS_PER_CHUNK, last)
+        if places is None:
+            parts.append(model.score_tokens(split, begin, end))
+        else:
+            parts.append(model.log_prob(*split.windows(places[begin:end], model.context_size)))
     return -float(processes.join_parts(np.concatenate(parts)).mean(dtype=np.float64))
 
 
@@ -60,17 +66,27 @@ def share_most_likely(
     model: NeuralModel, split: Split | StoredTokens, tokens: int, processes: Processes
 ) -> float | None:
     """Return the share of evenly spread tokens (recurrent: the first) that are the most likely; None for none."""
-    count = min(tokens, max(MIN_PREDICTIONS, MAX_SCORES // model.vocabulary_size), split.tokens)
+    places = _full_windows(model, split)
+    every = split.tokens if places is None else len(places)
+    count = min(tokens, max(MIN_PREDICTIONS, MAX_SCORES // model.vocabulary_size), every)
     if count == 0:
         return None
     if model.context_size is None and isinstance(split, Split):
         return split_accuracy(model, split, tokens=count)
     assert model.context_size is not None, "only such splits are streamed"
-    index = np.unique(np.linspace(0, split.tokens - 1, count).astype(np.int64))
+    index = np.unique(np.linspace(0, every - 1, count).astype(np.int64))
+    index = index if places is None else places[index]
     first, last = processes.share(len(index))
     contexts, targets = split.windows(index[first:last], model.context_size)
     hits = (model.argmax(contexts) == targets).astype(np.float64)
     return float(processes.join_parts(hits).mean())
+
+
+def _full_windows(model: NeuralModel, split: Split | StoredTokens) -> IntArray | None:
+    """Return the positions of the tokens that an evaluation is of with model.full_windows; None: all tokens."""
+    if not model.full_windows or isinstance(split, StoredTokens):
+        return None
+    return split.full_windows(model.encoder.config.context_size)
 
 
 class Reporter:

@@ -49,13 +49,15 @@ class _Roots:
         return _product(self.pairs.t(), right) + smooth
 
 
-def neighbor_vectors(ids: npt.NDArray[Any], counts: IntArray, dimensions: int) -> npt.NDArray[np.float32]:
+def neighbor_vectors(
+    ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, dimensions: int
+) -> npt.NDArray[np.float32]:
     """Compute the vectors of the words, `[W, D]`, where D is `dimensions` or the rank, if lower.
 
-    ids: `[N]` of any integer type, below W: the text, its sentences concatenated. counts: int64 `[W]`. The same text
-    gives the same vectors; their first component varies most.
+    ids: `[N]` of any integer type, below W: the text. offsets: int64, the starts of parts beyond which words have no
+    neighbors, and N. counts: int64 `[W]`. The same text gives the same vectors; their first component varies most.
     """
-    roots = _roots(ids, counts)
+    roots = _roots(ids, offsets, counts)
     weight = np.sqrt(counts + 0.5)
     weight /= weight.sum()
     roots = replace(roots, mean=roots.transposed_times(weight[:, None])[:, 0])
@@ -68,7 +70,7 @@ def neighbor_vectors(ids: npt.NDArray[Any], counts: IntArray, dimensions: int) -
     return roots.times(basis @ turn[:wanted].T).astype(np.float32)
 
 
-def _roots(ids: npt.NDArray[Any], counts: IntArray) -> _Roots:
+def _roots(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray) -> _Roots:
     """Compute the square roots of the smoothed probabilities, with a mean of 0 that is set later."""
     frequent = np.argsort(-counts, kind="stable")[:FREQUENT]
     slots = len(frequent) + 1
@@ -76,9 +78,12 @@ def _roots(ids: npt.NDArray[Any], counts: IntArray) -> _Roots:
     slot[frequent] = np.arange(len(frequent))
     unigram = np.bincount(slot[ids], minlength=slots) / max(1, len(ids))
     occurrences = np.bincount(ids, minlength=len(counts)).astype(np.float64)
+    part = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     rows, columns, values = [], [], []
     for place, distance in enumerate(PLACES):
-        words, others = (ids[-distance:], ids[:distance]) if distance < 0 else (ids[:-distance], ids[distance:])
+        before, after = slice(None, -abs(distance)), slice(abs(distance), None)
+        inside = part[before] == part[after]
+        words, others = (ids[side][inside] for side in ((after, before) if distance < 0 else (before, after)))
         keys, number = np.unique(words.astype(np.int64) * slots + slot[others], return_counts=True)
         word, other = keys // slots, keys % slots
         total = occurrences[word] + PRIOR

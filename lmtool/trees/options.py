@@ -7,9 +7,12 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lmtool import trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, setting
+from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
 from lmtool.trees.division import Division, Method, require_division
 
@@ -212,7 +215,11 @@ class ClustersTree(TreeConfig):
         if self.run is None:
             from lmtool.trees._neighbor_vectors import neighbor_vectors  # imports torch, which other trees do not need
 
-            vectors = neighbor_vectors(words.train().ids[: self.max_tokens], words.counts, self.dimensions)
+            text = words.train()
+            ids = text.ids[: self.max_tokens]
+            # `</s>` is the neighbor of words of two sentences; without it they have none beyond their own.
+            starts = text.offsets[:1] if EOS in words.words else text.offsets[text.offsets < len(ids)]
+            vectors = neighbor_vectors(ids, np.append(starts, len(ids)), words.counts, self.dimensions)
         else:
             vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)
         how = {"split": self.split.value, "method": self.method.value}

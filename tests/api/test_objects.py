@@ -47,14 +47,43 @@ def test_explain_by_hand(bigrams: lmtool.TextModel) -> None:
     unigram, weight = (10 + 5 / 6) / 45, 1 / 6
     row = bigrams.explain("the cat").rows[2]
     assert (row["word"], row["order"]) == ("</s>", 1)
-    assert [row[name] for name in ("stored p", "back-off 1", "p", "bits")] == pytest.approx(
+    assert [row[name] for name in ("p 1", "weight 2", "p", "bits")] == pytest.approx(
         [unigram, weight, unigram * weight, -math.log2(unigram * weight)], rel=1e-6
     )
+    assert row["share 2"] is None
+    # After "the" 2 types follow 10 times, "cat" 5 of them; "cat" is 5 of the 40 tokens.
+    p_cat = (5 + 5 / 6) / 45
+    row = bigrams.explain("the cat").rows[1]
+    terms = [row[name] for name in ("share 2", "weight 2", "p 1", "p")]
+    assert terms == pytest.approx([5 / 12, 2 / 12, p_cat, 5 / 12 + 2 / 12 * p_cat], rel=1e-6)
     table = bigrams.explain(["the", "bird"])
-    assert [(row["word"], row["order"], row["back-off 1"] is None) for row in table.rows] == [
-        *(("the", 2, True), ("bird", 1, False), ("</s>", 1, False))
+    assert [(row["word"], row["order"], row["weight 2"] is None) for row in table.rows] == [
+        *(("the", 2, False), ("bird", 1, False), ("</s>", 1, True))
     ]
-    assert "with p of <unk>: bird" in repr(table) and "<td" in table._repr_html_() and table.to_pandas().shape == (3, 7)
+    assert "with p of <unk>: bird" in repr(table) and "<td" in table._repr_html_() and table.to_pandas().shape == (3, 8)
+
+
+def test_the_shares_of_kneser_ney_by_hand(cats: lmtool.Corpus, tmp_path: Path) -> None:
+    """And of a model that backs off: a context that is not in the model has an empty weight, not 1."""
+    model = {"kind": "ngram", "order": 3}
+    run = lmtool.train(model, cats, smoother={"kind": "kneser_ney", "discounts": 0.5}, out=tmp_path / "kn")
+    row = run.model.explain("the cat").rows[1]
+    # "<s> the" 10 times, with "cat" 5. Before "the cat" stands <s> alone, as before "the dog"; of the 6 types of
+    # bigrams one ends in "cat", and there are 5 types of words and <unk>.
+    p_1 = 0.5 / 6 + 5 * 0.5 / 6 / 6
+    assert [row[name] for name in ("share 3", "weight 3", "share 2", "weight 2", "p 1")] == pytest.approx(
+        [4.5 / 10, 1 / 10, 0.5 / 2, 1 / 2, p_1], rel=1e-6
+    )
+    assert row["p"] == pytest.approx(0.45 + 0.1 * (0.25 + 0.5 * p_1))
+    smoother = {"kind": "absolute", "interpolate": False, "discounts": 0.5}
+    backing = lmtool.train(model, cats, smoother=smoother, out=tmp_path / "absolute").model
+    assert [backing.explain("dog bird cat").rows[2][f"back-off {k}"] for k in (2, 1)] == [None, None]
+
+
+def test_explain_says_that_scores_do_not_sum_to_one(bigrams: lmtool.TextModel, cats: lmtool.Corpus) -> None:
+    scores = lmtool.train({"kind": "ngram", "order": 2}, cats, smoother="stupid_backoff").model
+    assert "note: these scores do not sum to one" in repr(scores.explain("the cat"))
+    assert "sum to one" not in repr(bigrams.explain("the cat"))
 
 
 def test_the_factors_of_explain_multiply_to_p_in_a_small_model(corpus: lmtool.Corpus) -> None:
@@ -206,8 +235,8 @@ def test_each_refusal_names_what_does_it(bigrams: lmtool.TextModel, network: lmt
         "bird is not in the vocabulary": lambda: network.paths("the", "bird"),
         "word=<s>: must be a word that is predicted": lambda: network.paths("the", "<s>"),
         "word=<s>: must be a word that is predicted, which <s>": lambda: softmax.neighbors("<s>", of="output"),
-        "word=3: must be a word or a list of words": lambda: network.neighbors(3),  # type: ignore[arg-type]
-        "word=[]: must be one word or more": lambda: network.neighbors([]),
+        "word=3: must be text": lambda: network.neighbors(3),  # type: ignore[arg-type]
+        "word=[]: must be one word or more": lambda: network.neighbors([], minus=[]),
         "'' is not in the vocabulary": lambda: network.paths("the", ""),
         "'cta' is not a word of the tree; did you mean cat?": lambda: network.tree.path("cta"),
         "catt is not in the vocabulary (similar: cat": lambda: bigrams.continuations("the catt"),

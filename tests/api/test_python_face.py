@@ -240,6 +240,7 @@ def test_the_values_of_a_sweep(
     over: dict[str, Any] = {"model.order": [10, 2], "seed": range(2), "prune_entropy": [None, 1e-2], "threads": [1]}
     table = lmtool.sweep(over, model="ngram", data=corpus, smoother="laplace", out=folder / "values")
     assert {row["prune_entropy"] for row in table.rows} == {None, 0.01}
+    assert "  0.01  " in table.table_text() and "0.0100" not in table.table_text()  # shown as typed
     assert sorted(table.to_pandas()["model.order"]) == [2] * 4 + [10] * 4  # as numbers, not as text
     assert table.seeds is not None and len(table.seeds.table) == 4 and table.seeds.best["seeds"] == 2
     assert table.seeds.best["mean valid_perplexity"] == table.best["valid_perplexity"]
@@ -345,8 +346,8 @@ def test_every_verb_is_a_function(verb: str) -> None:
 def test_the_types_of_a_function() -> None:
     assert str(inspect.signature(lmtool.neighbors)).translate({ord(quote): None for quote in "'\""}) == (
         "(words: list[str] = [], run: RunLike | None = None, *, minus: list[str] = [], questions: str | None = None, "
-        "top: int = 10, by: Literal[cosine, dot] = cosine, of: Literal[embeddings, output] = embeddings, "
-        "options: str | None = None, store_dir: str = stores, "
+        "top: int = 10, by: Literal[cosine, dot] = cosine, "
+        "of: Literal[embeddings, output] = embeddings, options: str | None = None, store_dir: str = stores, "
         "threads: int | None = None, out: str | PathLike[str] | None = None, progress: bool | None = None) "
         "-> NeighborsResult | AnalogiesResult"
     )

@@ -174,6 +174,16 @@ def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -
     assert "has only train, valid" in lmtool("eval", "run=run", "split=nonsense", code=2)
 
 
+def test_splits_that_the_text_lacks(lmtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("a b\nb a\n" * 9)
+    train = ("train", "model=ngram", "model.order=2", "data=text", "data.train=t.txt")
+    lmtool(*train, "hydra.run.dir=run")
+    tuned = ("smoother=jelinek_mercer", "smoother.tune_on=test")
+    for words, setting in ((("eval", "run=run"), "split=valid"), ((*train, *tuned), "smoother.tune_on=test")):
+        said, name = lmtool(*words, code=2), setting.rpartition("=")[2]
+        assert f"{setting}: " in said and "has only train; name one of these" in said and f"data.{name}=FILE" in said
+
+
 def test_changed_questions_make_the_store_again(lmtool: Run, tmp_path: Path) -> None:
     data = cloze_data(tmp_path, "ID,Class1,Class2,Class3\n1,0,0,1\n2,1,0,0\n")
     lmtool("preprocess", *data)

@@ -49,6 +49,25 @@ def answer(page: Path, lines: list[str] = LINES) -> tuple[str, Any]:
     return text, json.loads(html.unescape(found[1]))
 
 
+def driven(page: str, actions: str) -> list[str]:
+    """Run actions on an exported page, without the policy under which no other script runs; return state, which they
+    fill.
+    """
+    script = f"""document.addEventListener("lm", () => {{ const state = [], type = (line) => {{
+      text.value = line; text.oninput(); }}; {actions}; json.textContent = JSON.stringify(state); }});"""
+    content = re.sub(r"<meta http-equiv.*?>", lambda _: f"<script>{script}</script>", Path(page).read_text("utf-8"))
+    content = content.replace("  show();\n", "  show();\n  document.dispatchEvent(new Event('lm')); return;\n")
+    Path("driven.html").write_text(content, encoding="utf-8")
+    found: list[str] = answer(Path("driven.html"), [])[1]
+    return found
+
+
+def told(*log_p: Any) -> str:
+    """What the page says of the bits of tokens."""
+    every = np.concatenate(log_p)
+    return f"{-every.sum() / math.log(2):.2f} bits, perplexity {math.exp(-every.mean()):#.4g}"
+
+
 NETWORK = {"training": {"epochs": 1}, "optim": {"lr": 0.05}}
 
 
@@ -119,43 +138,75 @@ def test_words_are_added_and_chosen_without_a_mouse(runs: Path, lmtool: Run, tmp
     lmtool("export", f"run={runs}/kn3", "to=play.html")
     page = Path("play.html").read_text(encoding="utf-8")
     assert "default-src 'none'; script-src 'sha256-" in page and "http:" not in page and "https:" not in page
-    script = """document.addEventListener("lm", () => {
-      const key = (at, key) => at.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-      text.value = "the cat"; text.oninput();
-      next.querySelector("button").click();
-      const state = [text.value, document.activeElement.parentNode.parentNode.id, why.querySelector("bdi").textContent];
-      tokens.querySelector("[aria-pressed=true]").focus();
-      key(document.activeElement, "ArrowLeft");
-      state.push(why.querySelector("bdi").textContent, document.activeElement.textContent, total.textContent);
-      json.textContent = JSON.stringify(state);
-    });"""
-    # Without the policy, under which no other script runs.
-    page = re.sub(r"<meta http-equiv.*?>", f"<script>{script}</script>", page)
-    Path("driven.html").write_text(
-        page.replace("  show();\n", "  show();\n  document.dispatchEvent(new Event('lm')); return;\n")
+    state = driven(
+        "play.html",
+        """const key = (at, key) => at.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        type("the cat");
+        next.querySelector("button").click();
+        const list = document.activeElement.parentNode.parentNode.id;
+        state.push(text.value, list, why.querySelector("bdi").textContent);
+        tokens.querySelector("[aria-pressed=true]").focus();
+        key(document.activeElement, "ArrowLeft");
+        state.push(why.querySelector("bdi").textContent, document.activeElement.textContent, total.textContent)""",
     )
     model = package.load(runs / "kn3")
     likeliest = model.predict("the cat", 1)[0][0]
     log_p = model.score(f"the cat {likeliest}")
-    bits = f"{-log_p.sum() / math.log(2):.2f} bits, perplexity {math.exp(-log_p.mean()):#.4g}"
     want = [f"the cat {likeliest}", "next", likeliest, "cat", f"cat{-log_p[1] / math.log(2):.1f}"]
-    assert answer(Path("driven.html"), [])[1] == [*want, f"{len(log_p)} tokens, {bits}, unknown words: 0"]
+    assert state == [*want, f"{len(log_p)} tokens, {told(log_p)}, unknown words: 0"]
 
 
 @browser
-def test_a_page_has_sentences_whose_end_is_not_predicted(tmp_path: Path) -> None:
-    corpus = package.Corpus.from_texts(["a b", "b"] * 9, ["a b"], sentence_end=False, store_dir=tmp_path / "stores")
-    model = package.train({"kind": "ngram", "order": 2}, corpus, out=tmp_path / "endless").model
-    package.export(model, tmp_path / "endless.html")
-    page = (
-        (tmp_path / "endless.html")
-        .read_text(encoding="utf-8")
-        .replace("  show();\n", "  text.value='a b\\nb'; show();\n")
+def test_no_number_where_python_gives_none(lmtool: Run) -> None:
+    for name in "train", "valid":
+        Path(f"{name}.txt").write_text("the cat sat\nthe dog sat on the cat\n" * 3)
+    data = ["data=text", "data.train=train.txt", "data.valid=valid.txt", "data.vocabulary.closed=true"]
+    lmtool("train", "model=ngram", "model.order=2", "smoother=witten_bell", *data, "out=closed")
+    lmtool("convert", "run=closed", "quantize=8", "out=rounded")
+    lmtool("export", "run=closed", "to=closed.html")
+    state = driven(
+        "closed.html",
+        """type("the cat dog zebra the cat"); state.push(total.textContent, tokens.textContent);
+        type("the zebra"); state.push(why.textContent, next.textContent)""",
     )
-    page = re.sub(r"<meta http-equiv.*?>", "", page)
-    (tmp_path / "driven.html").write_text(page, encoding="utf-8")
-    shown = answer(tmp_path / "driven.html", ["a"])[0]
-    assert "Each line is a sentence" in shown and shown.count('class="sentence"') == 2 and "3 tokens" in shown
+    model = package.load("rounded")
+    the, cat, dog, *_ = (f"{-log_p / math.log(2):.1f}" for log_p in model.score("the cat dog"))
+    again, end = f"cat{cat}", f"{-model.score('the cat')[2] / math.log(2):.1f}"
+    assert state[:2] == [
+        "7 tokens, 2 of them without a probability, unknown words: 1",
+        f"the{the}cat{cat}dog{dog}zebranonethenone{again}</s>{end}",
+    ]
+    assert state[2].startswith("zebra is out of vocabulary and has no probabilityThe model gives no probability to")
+    assert state[3] == "No word has a probability here."
+
+
+@browser
+def test_each_line_begins_at_the_mark_where_ends_are_not_predicted(lmtool: Run) -> None:
+    model = ["model=ngram", "model.order=3", "smoother=witten_bell"]
+    lmtool("train", *model, "data=toy", "data.sentence_end=false", "out=ends")
+    lmtool("convert", "run=ends", "quantize=8", "out=rounded")
+    lmtool("export", "run=ends", "to=ends.html")
+    lines = ["the cat", "the dog"]
+    state = driven("ends.html", f"type({json.dumps(chr(10).join(lines))}); state.push(total.textContent)")
+    assert state == [f"4 tokens, {told(*package.load('rounded').score(lines))}, unknown words: 0"]
+    assert "Each line is a sentence of words" in Path("ends.html").read_text(encoding="utf-8")
+
+
+@browser
+def test_what_is_infinite_or_no_probability_is_named(lmtool: Run) -> None:
+    for smoother in "mle", "stupid_backoff":
+        lmtool("train", "model=ngram", "model.order=3", f"smoother={smoother}", "data=toy", f"out={smoother}")
+        lmtool("export", f"run={smoother}", f"to={smoother}.html")
+    start, bits, unknown = driven(
+        "mle.html",
+        """state.push(text.value, total.textContent);
+        type("zebra the"); state.push(total.textContent + tokens.textContent + why.textContent + next.textContent)""",
+    )
+    assert "<unk>" not in start and len(start.split()) > 3 and "inf" not in bits.lower() and "words: 0" in bits
+    assert "infinite bits, perplexity infinite" in unknown and "Infinity" not in unknown
+    page = Path("stupid_backoff.html").read_text(encoding="utf-8")
+    assert "not sum to one: p is a score, not a probability; do not compare this perplexity" in page
+    assert "highest scores" in page and "with their probabilities" not in page
 
 
 def test_what_a_page_cannot_hold_is_refused(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:

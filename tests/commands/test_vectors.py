@@ -62,6 +62,9 @@ def test_analogies_of_a_run(runs: Path, lmtool: Run) -> None:
     lmtool("neighbors", "cat", "dog", "minus=the", f"run={runs}/nplm", "top=3")
     (found,) = answer()["words"]
     assert found["word"] == "cat + dog - the"
+    assert package.neighbors(["cat", "dog"], runs / "nplm", minus="the", top=3).words[0].word == "cat + dog - the"
+    with pytest.raises(package.UserError, match=r"^word=\['cat', 'dog'\]: must be one word, unless minus= is given"):
+        package.load(runs / "nplm").neighbors(["cat", "dog"])
     assert [each["word"] for each in found["neighbors"]] == [word for word, _ in near]
     assert not {"cat", "dog", "the"} & {word for word, _ in near}
     best = package.load(runs / "nplm").neighbors(["dog", "the"], 1, minus="cat")[0][0]

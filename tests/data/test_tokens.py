@@ -127,6 +127,24 @@ def test_full_windows_alone_are_learned_from(toy: Corpus, lmtool: Run) -> None:
     full = ("data=toy", "model.full_windows=true")
     said = lmtool("train", "model=nplm", *full, "model.context_size=3", "training.steps=1")
     assert "full windows: 77 of the 137 tokens of train are examples" in said
+    # Valid is evaluated on the same kind of positions, and eval says that it scores all.
+    said = lmtool("train", "model=nplm", *full, "model.context_size=3", "training.epochs=1", "out=net")
+    run, valid = package.load("net").model, toy.split("valid")
+    score, whole_windows = run.score_text(valid), valid.full_windows(3)
+    assert f"valid perplexity is of {len(whole_windows)} of {valid.tokens} tokens" in said
+    value = result("net")["valid_perplexity"]
+    np.testing.assert_allclose(value, np.exp(-score[whole_windows].mean()), rtol=1e-5)
+    assert f"best valid perplexity {value:.4f} of full windows, " in said
+    assert "note: all tokens are scored, those at the start" in lmtool("eval", "run=net", "split=valid", "out=e")
+    lmtool("report", "net", "e", "out=page")
+    assert "toy, valid, full windows" in Path("page/report.html").read_text()
+    sweep = ("-m", "model=nplm", "data=toy", "training.steps=1", "model.full_windows=true,false")
+    table = lmtool("train", *sweep, "model.context_size=3", "hydra.sweep.dir=sweep")
+    assert table.count("valid, full windows") == 1, "the two perplexities are of different tokens"
+    Path("short.txt").write_text("a b\n")
+    lines = ("data=text", "data.train=long.txt", "data.valid=short.txt", *full[1:])
+    Path("long.txt").write_text("a b c d e f g\n")
+    assert "no sentence of valid has 6 tokens" in lmtool("train", "model=nplm", *lines, code=2)
     # N-grams that stand whole in a sentence: of `a b </s>`, three words, two pairs, one triple.
     counts = count_ngrams(toy.text("train"), toy.vocabulary, 3)
     whole = counts.full_windows()

@@ -127,6 +127,7 @@ def test_cloze_questions_by_hand(tmp_path: Path) -> None:
     assert (tmp_path / "c.csv").read_text() == "ID,Class1,Class2\n1,0.75,0.25\n2,0.5,0.5\n3,0.5,0.5\n"
     found = cloze_report(log_prob, np.array([0, 1, 0]))
     assert found == {"questions": 3, "perplexity": pytest.approx((16 / 3) ** (1 / 3)), "accuracy": pytest.approx(2 / 3)}
+    assert cloze_report(np.log([[0.2, 0.4, 0.4, 0.4], [0.3, 0.3, 0.2, 0.1]]), np.array([3, 2]))["accuracy"] == 1 / 6
     with pytest.raises(UserError, match="without their answers"):
         cloze_report(log_prob, np.array([0, -1, 0]))
 

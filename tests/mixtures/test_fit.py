@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.cloze import Cloze
+from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.mixtures import fit
@@ -33,6 +34,7 @@ TEXTS = {"valid": [0, 0, 0, 1], "test": [1, 1, 1, 0], "runs": [0, 0, 0, 0, 1]}
 CORPUS: Any = SimpleNamespace(
     name="words", path="words.h5", splits=list(TEXTS), split=lambda name: text(TEXTS[name], bos=2),
     cloze=lambda name: None, vocabulary=SimpleNamespace(unk=1, bos=2, special_tokens=SpecialTokens(2, None, 1)),
+    require_split=lambda name, setting: Corpus.require_split(CORPUS, name, setting),
 )  # fmt: skip
 FIRST, SECOND, EVEN = ([[p, 1 - p]] * 3 for p in (0.9, 0.1, 0.5))
 
@@ -142,7 +144,7 @@ def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
     across.across_sentences = True
     split = replace(text([0, 1, 0, 1], bos=2), offsets=np.array([0, 2, 4]))
     marks = SimpleNamespace(special_tokens=SpecialTokens(2, 1, 0))
-    corpus: Any = SimpleNamespace(splits=["valid"], split=lambda name: split, vocabulary=marks)
+    corpus: Any = SimpleNamespace(require_split=print, split=lambda name: split, vocabulary=marks)
     config: Any = SimpleNamespace(fit_split="valid", fit_contexts=100)
     chunks, _ = fit._text_chunks(config, [one, across], corpus, progress=False)
     log_dist, _ = next(chunks())

@@ -40,6 +40,11 @@ def members(classes: WordClasses, words: tuple[str, ...]) -> set[frozenset[str]]
     return {frozenset(words[w] for w in np.flatnonzero(classes.class_of == c)) for c in range(len(classes.classes))}
 
 
+def text_of(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    text = corpus.split("train")
+    return text.ids, text.offsets
+
+
 def model_of(corpus: Corpus, classes: WordClasses, order: int, smoother: Smoother) -> LanguageModel:
     units = Units(MappedCorpus(corpus, classes.class_of, classes.classes), classes=classes)
     return units.model(estimate(count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order), smoother))
@@ -66,7 +71,7 @@ def test_probabilities_by_hand(corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_every_distribution_sums_to_one_with_words_that_do_not_occur(corpus: Corpus) -> None:
-    classes, _ = learned_classes(corpus.split("train").ids, corpus.vocabulary, 2, 5, merging=True)
+    classes, _ = learned_classes(*text_of(corpus), corpus.vocabulary, 2, 5, merging=True)
     assert {frozenset({"</s>"}), frozenset({"<s>"}), frozenset({"z", "<unk>"})} <= members(
         classes, corpus.vocabulary.words
     )
@@ -79,18 +84,29 @@ def test_every_distribution_sums_to_one_with_words_that_do_not_occur(corpus: Cor
 
 
 def test_learned_classes(corpus: Corpus) -> None:
-    ids, vocabulary = corpus.split("train").ids, corpus.vocabulary
+    text, vocabulary = text_of(corpus), corpus.vocabulary
     for merging in (True, False):
-        found, about = learned_classes(ids, vocabulary, 2, 9, merging=merging)
+        found, about = learned_classes(*text, vocabulary, 2, 9, merging=merging)
         assert members(found, vocabulary.words) == {
             frozenset(group) for group in (("a", "b"), ("x", "y"), ("</s>",), ("<s>",), ("z", "<unk>"))
         }
         assert about[0].startswith("2 classes, ") and "average mutual information" in about[0] and len(about) == 1
-        again, _ = learned_classes(ids, vocabulary, 2, 9, merging=merging)
+        again, _ = learned_classes(*text, vocabulary, 2, 9, merging=merging)
         np.testing.assert_array_equal(found.class_of, again.class_of)
     assert found.classes.words == ("c1", "</s>", "c2", "unseen", "<s>")
-    most, about = learned_classes(ids, vocabulary, 100, 9, merging=True)
+    most, about = learned_classes(*text, vocabulary, 100, 9, merging=True)
     assert len(most.classes) == 4 + 3 and "model.classes=100: only 4 words" in about[1]
+
+
+def test_without_ends_of_sentences_no_pair_is_of_two(tmp_path: Path) -> None:
+    """The order of the sentences then changes nothing; pairs across them would give other numbers."""
+    said = []
+    for sentences in (SENTENCES * 3, sorted(SENTENCES * 3)):
+        with Corpus.from_texts(sentences, words=WORDS, sentence_end=False, store_dir=tmp_path) as corpus:
+            found, about = learned_classes(*text_of(corpus), corpus.vocabulary, 2, 9, merging=True)
+        # a x 6 times, b y 3 times: the classes of neighbors are certain, so that the information is their entropy.
+        said.append((members(found, corpus.vocabulary.words), about))
+    assert said[0] == said[1] and "0.9183 bits" in said[0][1][0]  # of 2/3 and 1/3
 
 
 def test_the_text_of_classes_is_read_piece_by_piece(corpus: Corpus, tmp_path: Path) -> None:

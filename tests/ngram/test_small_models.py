@@ -87,6 +87,8 @@ def test_the_spread_of_the_sums_is_printed(runs: Path, lmtool: Run) -> None:
         assert "do not sum to one" not in lmtool("eval", f"run={runs}/{run}", "hydra.run.dir=e2")
     said = lmtool("train", "model=ngram", "data=toy", "model.order=1", "quantize=4", "hydra.run.dir=unigrams")
     assert "do not sum" not in said, "unigrams are not quantized"
+    said = lmtool("train", "model=ngram", "data=toy", "smoother=mle", "quantize=8", "hydra.run.dir=mle")
+    assert "do not sum" not in said, "they sum to 1.000, as 8 bits have each of its few values"
     said = lmtool("train", "model=skip_ngram", "data=toy", "model.order=2", "quantize=4", "hydra.run.dir=skip")
     assert "quantized to 4 bits: " in said and "quantized to 4 bits: " in lmtool("eval", "run=skip", "hydra.run.dir=e3")
 

@@ -325,14 +325,22 @@ def test_good_turing_on_random_text(n: int) -> None:
 
 
 def test_discounts_by_hand() -> None:
-    # n = 4, 2, 2, 1: Y = 4 / 8 = 1/2; D1 = 1 - 2 Y 2/4 = 1/2, D2 = 2 - 3 Y 2/2 = 1/2, D3+ = 3 - 4 Y 1/2 = 2.
+    # n = 4, 2, 2, 1: Y = 4 / 8 = 1/2; D1 = 1 - 2 Y 2/4 = 1/2, D2 = 2 - 3 Y 2/2 = 1/2, D3+ = 3 - 4 Y 1/2 = 2: 1/2, 3/2
+    # and 1 are left.
     notes: list[str] = []
     np.testing.assert_allclose(estimate_discounts(np.array([9, 4, 2, 2, 1]), 1, notes), [0.5, 0.5, 2])
     assert estimate_discount(np.array([9, 4, 3]), 1, notes) == 0.4
+    assert notes == [
+        "order 1: 1-D1, 2-D2, 3-D3+ do not ascend: an n-gram seen more often can be less probable, as on short text; "
+        "compare smoother=witten_bell"
+    ]
+    notes.clear()
+    # n = 40, 16, 8, 5: Y = 5/9; D1 = 5/9, D2 = 7/6, D3+ = 29/18: 4/9, 5/6 and 25/18 are left.
+    np.testing.assert_allclose(estimate_discounts(np.array([9, 40, 16, 8, 5]), 1, notes), [5 / 9, 7 / 6, 29 / 18])
     assert notes == []
     # n4 = 0: Y = 5 / 9; D3+ = 3 - 4 Y 0/1. KenLM has no objection.
     np.testing.assert_allclose(estimate_discounts(np.array([9, 5, 2, 1, 0]), 1, notes), [5 / 9, 7 / 6, 3])
-    assert notes == []
+    assert "do not ascend" in notes.pop()  # 4/9, 5/6 and 0
     # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
     for order, odd in enumerate(([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]), start=2):
         assert list(estimate_discounts(np.array(odd), order, notes)) == list(FALLBACK_DISCOUNTS)

@@ -314,6 +314,7 @@ def test_logged_steps_and_cloze_questions_of_a_history(tmp_path: Path) -> None:
     found = read_history(file, True)
     assert (found.steps, found.losses) == ([10, 12], [4.5, 4.0])
     assert (found.epochs, found.valid, found.cloze, found.rates) == ([0.5, 1], [30, 20], [3.5, 3.5], [0.1, 0.1])
+    assert (found.best, read_history(file, True, "cloze").best) == (1, 0)  # whose weights were kept
 
 
 def test_metrics_without_learning_rates(tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ def test_what_is_a_setting_and_what_is_not() -> None:
     assert add_bare_key("predict", ["top=3", "a b", "run=x"]) == ["top=3", "run=x", "text='a b'"]
     assert add_bare_key("predict", ["text=the cat", "tpo=3"]) == ["text=the cat", "tpo=3"]
     assert add_bare_key("predict", ["~run", "++top=3", "hydra/x@y=z"]) == ["~run", "++top=3", "hydra/x@y=z"]
+    for word, hint in (("-", "WORD"), ("-man", "man")):
+        with pytest.raises(UserError, match=f"^no flag {word}; to subtract a word, write minus={hint}$"):
+            split_line(["neighbors", "king", word, "woman"])
     assert add_bare_key("neighbors", ["cat", "b,c", "top=3"]) == ["top=3", "words=['cat','b,c']"]
     assert add_bare_key("train", ["a b"]) == ["a b"]
     line = split_line(["predict", "- a", "--cfg", "job"])

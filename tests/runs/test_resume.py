@@ -263,7 +263,7 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert results[0]["valid_perplexity"] == results[1]["valid_perplexity"]
     assert "budget is exhausted" in lmtool("train", "resume=cut")
     said = lmtool("train", "resume=cut", "training.epochs=4")
-    assert "the learning rate continues as schedule=cosine" in said
+    assert "optim.lr is the highest rate of schedule=cosine" in said
     assert json.loads(Path("cut", "result.json").read_text())["epochs"] == 4
     lmtool("eval", "run=cut")
 
@@ -438,6 +438,19 @@ def test_a_rate_changed_by_hand(lmtool: Run, monkeypatch: pytest.MonkeyPatch) ->
     # An option of another kind drops the values of the one before it.
     lmtool("train", "resume=run", "training.epochs=8", "schedule=constant")
     assert metrics("lr")[-1] == 0.01
+
+
+def test_the_rate_of_the_next_step_is_named_and_a_used_up_budget_changes_nothing(lmtool: Run) -> None:
+    lmtool("train", *PLAIN, "schedule=cosine", "training.epochs=1", "training.log_every=1", "out=run")
+    said = lmtool("train", "resume=run", "optim.lr=0.01", "training.epochs=2")  # about the middle
+    assert "the learning rate of the next step is 0.00541: optim.lr is the highest rate of schedule=cosine; " in said
+    assert "schedule=constant keeps optim.lr\n" in said and metrics("lr")[9] == pytest.approx(0.00541, rel=1e-3)
+    before, record = changes(), json.loads(Path("run", "run.json").read_text())
+    said = lmtool("train", "resume=run", "optim.lr=0.5")
+    assert "nothing was trained" in said and "optim.lr=0.5, was" not in said and "next step" not in said
+    assert changes() == before and json.loads(Path("run", "run.json").read_text())["config"] == record["config"]
+    said = lmtool("train", "resume=run", "training.epochs=3", "schedule=constant", "optim.lr=0.001")
+    assert "next step" not in said and metrics("lr")[-1] == 0.001
 
 
 def test_from_python_a_rate_changes_likewise(lmtool: Run) -> None:

@@ -166,6 +166,19 @@ def test_jobs_that_have_not_begun(tmp_path: Path) -> None:
 # A sweep in which model.tied=null ties some networks and not others says so in its table, with numbers of weights
 
 
+def test_settings_are_shown_as_typed(tmp_path: Path) -> None:
+    request = {"verb": "train", "values": {"smoother.alpha": 0.1, "size": 10000}}
+    for number in range(2):
+        job(tmp_path, number, "a=1", valid_perplexity=90.0 + number)
+        request = {"verb": "train", "values": {"smoother.alpha": 0.1**number, "size": 10000 * (1 + number)}}
+        path = tmp_path / str(number) / "job.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"request": request}))
+    assert [row[1:4] for row in sweep_table(read_rows(tmp_path)).rows] == [
+        ["1.0", "10000", 90.0],
+        ["0.1", "20000", 91.0],
+    ]
+
+
 def test_the_columns_by_hand(tmp_path: Path) -> None:
     job(tmp_path, 0, "model=nplm", valid_perplexity=90.0, parameters=801388, tied=True)
     job(tmp_path, 1, "model=lstm", valid_perplexity=80.0, parameters=1963000, tied=False)

@@ -69,6 +69,8 @@ def test_a_sweep_ends_with_a_table_best_first(lmtool: Run) -> None:
     with folder_lock(Path("sweep")):
         assert f"sweep is in use by process {os.getpid()}" in lmtool("train", "-m", "resume=sweep", code=2)
     assert "leave it out" in lmtool("train", "-m", "resume=sweep", "model.order=3", code=2)
+    other = "metric=cloze_perplexity"
+    assert f"; lmtool report sweep {other} draws" in lmtool("train", "-m", "resume=sweep", other, code=2)
     assert "a sweep of lmtool train" in lmtool("eval", "-m", "resume=sweep", code=2)
     assert "holds no sweep" in lmtool("train", "-m", "resume=sweep/0", code=2)
     Path("sweep/multirun.yaml").write_text("hydra: [")  # Hydra's own is not read
@@ -129,6 +131,12 @@ def test_a_sweep_none_of_whose_jobs_began_leaves_its_folder(lmtool: Run) -> None
     lmtool(*NGRAM, "model.order=1,0", DIR, code=2)
     assert [row["status"][:4] for row in table()] == ["done", "mode"]
     assert "holds another sweep" in lmtool(*NGRAM, "model.order=1,2", DIR, code=2)
+
+
+def test_a_word_that_no_job_allows_is_refused_before_the_folder_is_made(lmtool: Run) -> None:
+    wrong = "metric=cloze_accuracy"
+    assert f"{wrong}: must be perplexity or cloze_perplexity" in lmtool(*NGRAM, "model.order=1,2", wrong, DIR, code=2)
+    assert not Path("sweep").exists()
 
 
 def test_jobs_that_write_elsewhere_occupy_the_folder_of_their_sweep(lmtool: Run) -> None:

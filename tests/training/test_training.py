@@ -190,13 +190,11 @@ def test_budget_and_rates() -> None:
 
 def test_what_schedules_say_of_themselves() -> None:
     schedules = (CONSTANT, COSINE, LinearSchedule("linear", 0.1), PlateauSchedule("plateau", 0.0, 0.5, 2))
-    assert [schedule.follows_budget for schedule in schedules] == [False, True, True, False]
     plateau = schedules[-1]
     assert [plateau.lowers_after(waited) for waited in range(1, 6)] == [False, True, False, True, False]
     assert not any(schedule.lowers_after(waited) for schedule in schedules[:-1] for waited in range(1, 6))
     steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)
     shares = StepsSchedule("steps", 0.0, [0.5], 0.1)
-    assert shares.follows_budget and not steps.follows_budget
     steps.require_steps(21, "")
     shares.require_steps(1, "")
     for schedule in schedules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -217,6 +217,10 @@ def test_graft_by_hand() -> None:
     assert codes(graft(top, [alone, alone], [np.array([0]), np.array([1])])) == ["1", "0"]
 
 
+def whole(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.array([0, len(ids)])
+
+
 def plain(ids: np.ndarray, counts: np.ndarray, dimensions: int, frequent: int) -> np.ndarray:
     """Compute the neighbor vectors from the whole matrix."""
     words = len(counts)
@@ -247,13 +251,13 @@ def test_against_the_whole_matrix(frequent: int, monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(1)
     ids = (rng.integers(0, 9, 3000) ** 2 // 9).astype(np.uint16)
     counts = np.bincount(ids, minlength=9)
-    found = neighbor_vectors(ids, counts, 6)
+    found = neighbor_vectors(ids, whole(ids), counts, 6)
     expected = plain(ids.astype(np.int64), counts, 6, frequent)
     assert found.dtype == np.float32 and found.shape == (9, 6)
     # Components have no sign.
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-5)
     assert np.abs(expected).max() > 0.05
-    assert np.array_equal(found, neighbor_vectors(ids, counts, 6))
+    assert np.array_equal(found, neighbor_vectors(ids, whole(ids), counts, 6))
 
 
 def test_words_in_the_same_places_are_near() -> None:
@@ -261,7 +265,7 @@ def test_words_in_the_same_places_are_near() -> None:
     # Sentences: an article, one of six nouns, one of six verbs, </s>.
     sentences = [[0, rng.integers(1, 7), rng.integers(7, 13), 13] for _ in range(2000)]
     ids = np.array(sentences).reshape(-1)
-    vectors = neighbor_vectors(ids, np.bincount(ids), 2)
+    vectors = neighbor_vectors(ids, whole(ids), np.bincount(ids), 2)
     kinds = vectors[1:13].reshape(2, 6, 2)
     within = np.linalg.norm(kinds - kinds.mean(axis=1, keepdims=True), axis=2).max()
     between = np.linalg.norm(kinds[0].mean(axis=0) - kinds[1].mean(axis=0))
@@ -270,7 +274,7 @@ def test_words_in_the_same_places_are_near() -> None:
 
 @pytest.mark.parametrize(("ids", "words"), [([], 3), ([0], 1), ([0, 1], 2), ([0, 0, 0], 1)])
 def test_next_to_no_text(ids: list[int], words: int) -> None:
-    found = neighbor_vectors(np.array(ids, dtype=np.int64), np.bincount(ids, minlength=words), 50)
+    found = neighbor_vectors(np.array(ids, dtype=np.int64), whole(ids), np.bincount(ids, minlength=words), 50)
     assert found.shape[0] == words and 1 <= found.shape[1] <= 50 and np.isfinite(found).all()
 
 
@@ -292,3 +296,14 @@ def test_floor_gives_the_codes_of_the_plain_recursion() -> None:
     assert floor.depths.sum() == 22 * 5 + 20 * 6
     with pytest.raises(ValueError, match="split must be ceil or floor; got 'half'"):
         balanced_tree(order, "half")
+
+
+def test_neighbors_are_of_one_part() -> None:
+    """The order of the parts then changes nothing."""
+    parts = [[0, 1, 2], [1, 0], [2, 2, 1, 0], [0]]
+    found = []
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        ids = np.concatenate([parts[k] for k in order])
+        offsets = np.cumsum([0, *(len(parts[k]) for k in order)])
+        found.append(neighbor_vectors(ids, offsets, np.bincount(ids), 3))
+    np.testing.assert_allclose(*found, atol=1e-6)

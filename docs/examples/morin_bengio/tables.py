@@ -24,14 +24,12 @@ def main() -> None:
     vocabulary = {"closed": True}  # 42 words, without <unk>
     data = {"kind": "text", "name": "notebook", "train": TEXT, "valid": TEXT, "vocabulary": vocabulary}
     data["sentence_end"] = False  # no </s>
-    # One evaluation, at the end: the last weights are kept.
-    training = {"evaluate_every": 25, "log_every": 1}
     with TemporaryDirectory() as folder:
-        settings = {"experiment": "morin_bengio2005_toy", "tree": {"split": "floor"}, "training": training}
+        settings = {"experiment": "morin_bengio2005_toy", "tree": {"split": "floor"}}
         run = lmtool.train(data=data, out=folder, **settings)
         model = run.model
         print("word       code")
-        for word, code in model.tree.codes.items():
+        for word, code in sorted(model.tree.codes.items()):
             print(f"{word:10} {code}")
         sizes = model.model.parameter_sizes()
         print("\npart                        parameters")

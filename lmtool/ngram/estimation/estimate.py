@@ -112,6 +112,7 @@ def estimate(
         unseen=math.log(unseen) if unseen > 0 else -math.inf,
         missing=smoother.missing,
         normalized=smoother.normalized,
+        interpolated=smoother.combination is Combination.interpolated,
         notes=(*smoother.notes, *smoother.notes_on_values, *notes),
     )
     if mask is None:

@@ -124,7 +124,7 @@ def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> 
         file.attrs["format"] = FORMAT if table.quantized_bits is None else SMALL_FORMAT
         file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
         file.attrs["bos"] = table.bos
-        for name in ("unseen", "missing", "normalized", "suffix_closed"):
+        for name in ("unseen", "missing", "normalized", "suffix_closed", "interpolated"):
             file.attrs[name] = getattr(table, name)
         file.attrs["notes"] = json.dumps(table.notes)
         write_trie(file, table.trie)
@@ -161,6 +161,7 @@ def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
                 log_prob=log_prob,
                 log_backoff=log_backoff,
                 notes=tuple(parse_json(about.pop("notes"), [str], "notes")),
+                interpolated=about.get("interpolated", False),
                 **{name: about[name] for name in ("bos", "unseen", "missing", "normalized", "suffix_closed")},
             )
         if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):

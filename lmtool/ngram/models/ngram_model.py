@@ -28,7 +28,8 @@ from lmtool.ngram.query.scoring import (
 )
 from lmtool.ngram.query.sums import check_sums
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.trie_search import SHORT, UNSEEN
+from lmtool.ngram.tables.quantized import QuantizedValues
+from lmtool.ngram.tables.trie_search import UNSEEN
 from lmtool.system.arrays import Array, FloatArray, IntArray, release, sentence_offsets
 from lmtool.system.parallel import cut_evenly, run
 from lmtool.system.process import is_nearly_used
@@ -36,6 +37,8 @@ from lmtool.system.process import is_nearly_used
 NGRAM_FILE, CLASSES_FILE = "model.h5", "classes.txt"  # file names in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
 SUMMED, SUMMED_PER_CHUNK = 256, 16  # contexts whose distributions quantized_notes sums
+
+ROUNDING = 1e-6  # relative error of a stored p, whose logarithm is a float32
 
 
 class NgramModel(LanguageModel):
@@ -105,26 +108,34 @@ class NgramModel(LanguageModel):
         return self._score(contexts, targets[:, None])[1][:, 0]
 
     def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
-        """Return the steps of the back-off: p is the `stored p` of the longest n-gram in the table that ends in the
-        target, of `order` words, times `back-off k`, the weights of longer contexts, of k words.
+        """Return the `order` of the longest n-gram in the table that ends in each target, and the terms of p.
 
-        A weight is nan for contexts that are not backed off from, and where the sentence has fewer words so far.
+        If p is interpolated, p_k of order k is `share k` + `weight k` p_k-1, up from `p 1`: the discounted share of the
+        n-gram and the weight of its context of k-1 words, nan if the table lacks the n-gram (a share of 0), or what
+        follows the context (a weight of 1).
+        If not, p is the `stored p` of that n-gram times `back-off k`, the weights of longer contexts, of k words; nan
+        for contexts that are not backed off from, or that nothing follows.
         """
         contexts, table = self._checked_contexts("explain", contexts), self.table
-        order = self.matched_lengths(contexts, targets)
+        words = self._checked_words("explain: targets", targets, (len(contexts),))
         nodes = table.trie.find_contexts(contexts, table.bos, self.context_size)  # [N, C]
-        stored = self.lookup.compiled.unigrams[targets].astype(np.float64)
-        columns: dict[str, Array] = {"order": order, "stored p": stored}
-        for k in range(self.context_size, 0, -1):
-            here, words = np.flatnonzero(order == k + 1), np.asarray(targets, dtype=np.int64)
-            ngrams = table.trie.find_followers(nodes[here, k - 1], words[here]).tolist()
-            stored[here] = [table.log_prob[node : node + 1][0] for node in ngrams]
-            used = np.flatnonzero((order <= k) & (nodes[:, k - 1] != SHORT))
-            weights = columns[f"back-off {k}"] = np.full(len(order), np.nan)
-            at = nodes[used, k - 1].tolist()
-            weights[used] = np.exp([table.missing if i == UNSEEN else table.log_backoff[i : i + 1][0] for i in at])
-        np.exp(stored, out=stored)
-        return columns
+        p = stored = np.exp(self.lookup.compiled.unigrams[words], dtype=np.float64)
+        order, shares, weights = np.ones(len(words), dtype=np.int64), {"p 1": p}, dict[int, FloatArray]()
+        for k, context in enumerate(np.ascontiguousarray(nodes.T), 2):
+            weight = np.where(context == UNSEEN, table.missing, 0.0)
+            weight[context >= 0] = _values_at(table.log_backoff, context[context >= 0])
+            weight[weight == 0] = np.nan  # nothing follows the context
+            weights[k] = np.exp(weight, out=weight)
+            ngrams = table.trie.find_followers(context, words)
+            found, lower = ngrams >= 0, np.where(np.isnan(weight), 1.0, weight) * p
+            order[found], p, stored = k, lower.copy(), stored.copy()
+            p[found] = stored[found] = np.exp(_values_at(table.log_prob, ngrams[found]))
+            share = np.where(p - lower > ROUNDING * p, p - lower, 0.0)
+            shares |= {f"weight {k}": weight, f"share {k}": np.where(found, share, np.nan)}
+        if table.interpolated:
+            return {"order": order} | dict(reversed(shares.items()))
+        used = {f"back-off {k - 1}": np.where(order < k, weights[k], np.nan) for k in reversed(weights)}
+        return {"order": order, "stored p": stored} | used
 
     @property
     def context_classes(self) -> int:
@@ -190,13 +201,19 @@ class NgramModel(LanguageModel):
         return log_prob, matched
 
 
+def _values_at(values: Array | QuantizedValues, nodes: IntArray) -> FloatArray:
+    """Return the values of nodes `[N]`, read one by one."""
+    return np.array([values[node : node + 1][0] for node in nodes.tolist()], dtype=np.float64)
+
+
 def even_positions(size: int) -> IntArray:
     """Return at most SUMMED positions from 0 to before `size`, ascending and evenly spaced."""
     return np.unique(np.arange(SUMMED) * size // SUMMED)
 
 
 def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
-    """Return a note on the sums of a quantized n-gram model's distributions; an empty list for any other model.
+    """Return a note on the sums of a quantized n-gram model's distributions; an empty list for any other model, and
+    where the sums are 1 in the digits of the note.
 
     contexts: int64 `[N, C]` of a text, N > 0; None: contexts of the model's n-grams, evenly spaced.
     """
@@ -210,10 +227,13 @@ def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
         model, contexts = ngrams, table.trie.ngrams_at(table.order, even_positions(table.sizes[-1]))[:, :-1]
     blocks = [contexts[first : first + SUMMED_PER_CHUNK] for first in range(0, len(contexts), SUMMED_PER_CHUNK)]
     log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
+    sums = f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f}"
+    mean = f"{math.exp(log_sums.mean()):.4f}"
+    if (sums, mean) == ("1.000 to 1.000", "1.0000"):
+        return []
     return [
-        f"quantized to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to "
-        f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
-        f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
+        f"quantized to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to {sums} "
+        f"after {len(contexts):,} contexts; to compare a perplexity, multiply it by {mean}, their geometric mean"
     ]
 
 

@@ -137,8 +137,9 @@ class ClassNgramConfig(CountModelConfig):
             found, about = read_classes(Path(self.file), corpus.vocabulary, key="model.file")
         else:
             merging = self.start is Start.merging
-            ids = corpus.text("train").ids[: self.tokens]
-            found, about = learned_classes(ids, corpus.vocabulary, self.classes, self.passes, merging=merging)
+            text, vocabulary = corpus.text("train"), corpus.vocabulary
+            ids, offsets = text.ids[: self.tokens], text.offsets[:]
+            found, about = learned_classes(ids, offsets, vocabulary, self.classes, self.passes, merging=merging)
         return Units(MappedCorpus(corpus, found.class_of, found.classes), classes=found, about=about)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:

@@ -145,17 +145,18 @@ def _entry(fields: list[str], where: str) -> tuple[str, str]:
 
 
 def learned_classes(
-    ids: Array, vocabulary: Vocabulary, number: int, passes: int, *, merging: bool
+    ids: Array, offsets: IntArray, vocabulary: Vocabulary, number: int, passes: int, *, merging: bool
 ) -> tuple[WordClasses, list[str]]:
     """Learn classes of words by merging (Brown et al. 1992), then exchange (Martin, Liermann & Ney 1998).
 
     Both maximize the average mutual information of the classes of neighbors in a text; exchange continues where merging
     ends. Returns the classes and lines on how they were found.
 
-    ids: `[N]`, at least one, without `<s>`, so that `</s>` precedes each sentence except the first. number: number of
-    classes; in addition, `<s>`, `</s>`, `<unk>` and the words that are not in the text have one class each. passes:
-    maximum passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from
-    the most frequent words as classes, with all other words in the last.
+    ids: `[N]`, at least one, without `<s>`; `</s>` is also the neighbor of the word after it. offsets: where sentences
+    begin; without `</s>`, words have no neighbors beyond their sentence. number: number of classes; in addition, `<s>`,
+    `</s>`, `<unk>` and the words that are not in the text have one class each. passes: maximum passes of exchange.
+    merging: start exchange from merged clusters, which take O(V number^2) time, else from the most frequent words as
+    classes, with all other words in the last.
     """
     from lmtool.trees.brown import bigrams, cluster_words  # here, as each n-gram model imports this file
     from lmtool.trees.exchange import exchange
@@ -169,7 +170,7 @@ def learned_classes(
     names = [*(vocabulary.words[i] for i in own), "unseen"]
     class_of = np.full(words, classes + len(own), dtype=np.int64)
     class_of[own] = classes + np.arange(len(own))
-    pairs = bigrams(ids, np.array([0, len(ids)]), words)
+    pairs = bigrams(ids, offsets if vocabulary.eos is None else offsets[:1], words)
     if merging and classes:
         clusters, _, _ = cluster_words(pairs, counts, classes)
         class_of[order] = np.unique(clusters[order], return_inverse=True)[1]

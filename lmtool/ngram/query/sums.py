@@ -47,7 +47,7 @@ def renormalize(table: BackoffTable) -> BackoffTable:
     with np.errstate(divide="ignore", invalid="ignore"):  # after a context without a sum, words not seen are predicted
         weights = np.where(none, shorter / rest, np.exp(table.log_backoff[:], dtype=float) * shorter / sums)
     table = replace(table, log_prob=log_prob.astype(np.float32), log_backoff=log(weights).astype(np.float32))
-    return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalized=True)
+    return replace(table, unseen=table.unseen - math.log(total), missing=0.0, normalized=True, interpolated=False)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums of absurd weights are inf or nan
@@ -79,7 +79,7 @@ def _sums(table: BackoffTable) -> tuple[float, FloatArray, FloatArray, FloatArra
 def recompute_backoffs(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
     """Return the table with back-off weights by which distributions sum to one. suffixes: as of its trie, if known."""
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table.unpack(), log_backoff=log_backoff)
+    table = replace(table.unpack(), log_backoff=log_backoff, interpolated=False)
     if not table.suffix_closed:
         suffixes = None
     elif suffixes is None:

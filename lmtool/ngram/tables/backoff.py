@@ -31,6 +31,7 @@ class BackoffTable:
     missing: log back-off weight of contexts that are not in the table.
     normalized: whether these are probabilities or scores, which do not sum to one.
     suffix_closed: whether the table has the last k-1 words of each n-gram of order k.
+    interpolated: whether p(w|h) of each n-gram is its share plus backoff(h) p(w|h').
     notes: notes for the user about the estimation.
     """
 
@@ -42,6 +43,7 @@ class BackoffTable:
     missing: float = 0.0
     normalized: bool = True
     suffix_closed: bool = True
+    interpolated: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,6 +86,7 @@ class BackoffTable:
             self,
             log_prob=quantize(self.log_prob, self.sizes, bits, storage),
             log_backoff=quantize(self.log_backoff, self.sizes[:-1], bits, storage),
+            interpolated=False,  # only roughly: shares would be differences of rounded numbers
         )
 
     def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
