@@ -212,6 +212,7 @@ class WordModel:
 
     def decisions(self, context: IntArray, words: Sequence[int]) -> list[list[Code]]:
         """Return for each word id the decisions of its codes after a context int64 `[C]`: node, bit and probability."""
+        require(isinstance(context, np.ndarray), "context", f"{context!r:.40}", "an array of ids; paths() takes text")
         layer = self._tree_layer()
         hidden = layer.reference().new_tensor(self.network.hidden(context[None])[0])
         return [layer.decisions(hidden, word) for word in words]
@@ -259,6 +260,8 @@ class WordModel:
         if "kneser_ney" in (smoother := self._saved()[1]):
             counted = "the number of distinct words before an n-gram, not its count"
             found.notes.append(f"smoother={smoother}: below the highest order, p is from {counted}")
+        if not at_start:
+            found.notes.append("p: wherever these words stand in a sentence, as of sentence_start=False in predict")
         return found
 
     @property
@@ -270,7 +273,10 @@ class WordModel:
         if not rows:
             only = "an n-gram run has them if its smoother has parameters"
             raise UserError(f"{self.name} (smoother={smoother}) has no discounts: {only}")
-        return _table({name: [row[name] for row in rows] for name in rows[0]}, f"smoother={smoother}")
+        found = _table({name: [row[name] for row in rows] for name in rows[0]}, f"smoother={smoother}")
+        table: Any = getattr(getattr(self.model, "ngrams", self.model), "table", None)
+        found.notes += [note for note in table.notes if note.startswith("order")]  # on values, e.g. a fallback
+        return found
 
     def _saved(self) -> tuple[list[dict[str, Any]], str]:
         """Return the smoother's parameters by order, and its name, from the run's result.json; empty if unknown."""

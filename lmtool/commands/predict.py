@@ -91,6 +91,7 @@ def run(settings: Settings, session: Session) -> PredictResult:
     ['cat', 'dog']
     """
     from lmtool.data.text_form import visible
+    from lmtool.evaluation.metrics import NEAR
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named
@@ -129,6 +130,8 @@ def run(settings: Settings, session: Session) -> PredictResult:
         result.contexts.append(found)
     if not model.model.normalized:
         session.note("these scores do not sum to one")
+    if model.model.reads_near:
+        session.note(NEAR)
     session.save_result(result)
     return result
 

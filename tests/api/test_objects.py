@@ -172,14 +172,15 @@ def test_counts_are_those_of_the_text(corpus: lmtool.Corpus, bigrams: lmtool.Tex
     ]
     assert [row["count"] for row in model.continuations("<s>").rows] == [40, 20]
     assert not model.continuations("d </s>").rows
+    assert not model.continuations("<s>").notes and "sentence_start=False" in model.continuations("c").notes[0]
     after_the = bigrams.continuations("the").rows  # no matter what is before it
     assert [row["p"] for row in after_the] == pytest.approx([math.exp(bigrams.score("the cat")[1])] * 2)
 
 
 def test_a_note_says_what_p_is_estimated_from(cats: lmtool.Corpus, bigrams: lmtool.TextModel) -> None:
     model = lmtool.train({"kind": "ngram", "order": 2}, cats, smoother="modified_kneser_ney").model
-    (note,) = model.continuations("the").notes
-    assert note.startswith("smoother=modified_kneser_ney: ") and not bigrams.continuations("the").notes
+    (note,) = model.continuations("<s>").notes
+    assert note.startswith("smoother=modified_kneser_ney: ") and not bigrams.continuations("<s>").notes
     once = lmtool.train({"kind": "ngram", "order": 1}, lmtool.Corpus.from_texts(["a b"]), smoother="laplace").model
     assert once.continuations("a").about == "a: once in train"
     assert once.explain("<s>").notes[0] == "with p of <unk>: <s>"
@@ -197,6 +198,10 @@ def test_discounts_by_order(corpus: lmtool.Corpus, bigrams: lmtool.TextModel) ->
     data = lmtool.Corpus.from_texts(["a a b b c d e"])  # 4 words occur once (one is </s>), 2 twice: D = 4 / (4 + 2 * 2)
     estimated = lmtool.train({"kind": "ngram", "order": 1}, data, smoother="absolute")
     assert estimated.model.discounts.rows == [{"order": 1, "discount": 0.5}] == estimated.discounts
+    assert not estimated.model.discounts.notes
+    threes = lmtool.Corpus.from_texts(["a a a b b b"])
+    fallback = lmtool.train({"kind": "ngram", "order": 1}, threes, smoother="absolute")
+    assert "fallback D = 0.75" in fallback.model.discounts.notes[0]
 
 
 # examples and vocabularies
@@ -206,6 +211,8 @@ def test_examples_of_a_corpus(cats: lmtool.Corpus) -> None:
     header = ["w(t-2)", "w(t-1)", "w(t)"]
     expected = [["<s>", "<s>", "the"], ["<s>", "the", "cat"], ["the", "cat", "sat"], ["cat", "sat", "</s>"]]
     assert cats.examples(4, context_size=2).as_table() == (header, expected)
+    across = cats.examples(6, context_size=2, across_sentences=True).rows
+    assert list(across[4].values()) == ["sat", "</s>", "the"]
     drawn, again = (cats.examples(3, context_size=2, split="valid", seed=1).as_table() for _ in range(2))
     every = cats.examples(99, context_size=2, split="valid").as_table()[1]
     assert drawn == again and len(every) == 7 and [row for row in every if row in drawn[1]] == drawn[1]
@@ -220,6 +227,13 @@ def test_a_vocabulary_is_used_like_a_dict(bigrams: lmtool.TextModel) -> None:
 
 
 # what a model does not have is one line
+
+
+def test_wrong_types_that_look_right(network: lmtool.TextModel) -> None:
+    with pytest.raises(lmtool.UserError, match=r"^Corpus\('ptb'\): call lmtool\.preprocess\('ptb'\), or Corpus\.open"):
+        lmtool.Corpus("ptb")  # type: ignore[arg-type]
+    with pytest.raises(lmtool.UserError, match=r"^context='the': must be an array of ids"):
+        network.decisions("the", "cat")  # type: ignore[arg-type]
 
 
 def test_each_refusal_names_what_does_it(bigrams: lmtool.TextModel, network: lmtool.TextModel, folder: Path) -> None:
