@@ -74,6 +74,11 @@ class LanguageModel(ABC):
         return False
 
     @property
+    def reads_near(self) -> bool:
+        """Whether p is that of a word anywhere near the context, as of skip-gram, instead of the next word."""
+        return False
+
+    @property
     def in_order(self) -> bool:
         """Whether log_dist_text must read a text in order, as contexts are not enough or have no limit."""
         return self.dynamic or self.context_size is None

@@ -193,6 +193,8 @@ def evaluate_split(
     )
     if evaluation.dynamic:
         session.note(metrics.DYNAMIC)
+    if model.reads_near:
+        session.note(metrics.NEAR)
     if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
         session.note(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "

@@ -21,7 +21,7 @@ from lmtool.config.training import Forms
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.metrics import cloze_results
+from lmtool.evaluation.metrics import NEAR, cloze_results
 from lmtool.neural.devices import choose_device, repeatable
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
@@ -118,6 +118,8 @@ def _train(
             keep_best=training.keep_best if training.keep_best == "cloze" else None,
             **asdict(trained),
         )
+        if network.reads_near:
+            session.note(NEAR)
         if run.across_sentences:
             session.say("valid was read as train was: contexts across sentences")
         if processes.first:

@@ -91,6 +91,7 @@ def run(settings: Settings, session: Session) -> PredictResult:
     ['cat', 'dog']
     """
     from lmtool.data.text_form import visible
+    from lmtool.evaluation.metrics import NEAR
     from lmtool.plots.style import save_png
     from lmtool.plots.word_pictures import tree_figure
     from lmtool.runs.load import load_named
@@ -124,11 +125,14 @@ def run(settings: Settings, session: Session) -> PredictResult:
         session.say(PredictResult(model.name, [found]).table_text())
         if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
-            save_png(tree_figure(_drawn(codes)), picture)
+            title = "probability of reaching each node: the product of the decisions before it"
+            save_png(tree_figure(_drawn(codes), title), picture)
             session.say(f"\ndrawn in {picture}")
         result.contexts.append(found)
     if not model.model.normalized:
         session.note("these scores do not sum to one")
+    if model.model.reads_near:
+        session.note(NEAR)
     session.save_result(result)
     return result
 

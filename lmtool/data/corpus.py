@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.data import Normalize, Spaces, Unit, VocabularyConfig, require_lowercase
-from lmtool.config.rules import require, require_path, require_whole
+from lmtool.config.rules import require, require_flags, require_path, require_whole
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address
 from lmtool.data.split import Split, StoredTokens
@@ -40,6 +40,8 @@ class Corpus(Store):
 
     def __init__(self, store: Store) -> None:
         """store: an open store; it is closed with the corpus."""
+        if not isinstance(store, Store):
+            raise UserError(f"Corpus({store!r:.40}): call lmtool.preprocess({store!r:.40}), or Corpus.open for a store")
         super().__init__(store.file, store.path)
 
     @classmethod
@@ -237,12 +239,19 @@ class Corpus(Store):
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def examples(
-        self, count: int = 5, *, context_size: int = 3, split: str = "train", seed: int | None = None
+        self,
+        count: int = 5,
+        *,
+        context_size: int = 3,
+        split: str = "train",
+        seed: int | None = None,
+        across_sentences: bool = False,
     ) -> TableResult:
-        """Return training examples as a table: the words before, left-padded with `<s>`, and the target w(t).
+        """Return examples as a table: the words before, left-padded with `<s>`, and the target w(t).
 
         count: number of examples: the first of the split or, with a seed, random ones in the order of the text.
-        context_size: number of words before. Raises UserError if the split is missing.
+        context_size: number of words before. across_sentences: whether these continue into the sentences before, as of
+        a network trained with model.across_sentences=true. Raises UserError if the split is missing.
 
         >>> lmtool.Corpus.from_texts(train=["the cat sat"]).examples(2, context_size=2).as_table()[1]
         [['<s>', '<s>', 'the'], ['<s>', 'the', 'cat']]
@@ -250,7 +259,8 @@ class Corpus(Store):
         require_whole("count", count)
         require_whole("context_size", context_size)
         require_whole("seed", seed, 0, null=True)
-        text = self.split(split)
+        require_flags(across_sentences=across_sentences)
+        text = self.split(split).as_stream(across_sentences)
         index = np.arange(min(count, text.tokens))
         if seed is not None:
             index = np.sort(np.random.default_rng(seed).choice(text.tokens, len(index), replace=False))

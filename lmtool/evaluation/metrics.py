@@ -30,6 +30,7 @@ QUESTIONS_PER_CHUNK = 1024  # questions scored at once
 LEAST_UNK = -90 * LN10  # log p; KenLM's module gives 1e-99 or 1e-100 and back-off weights instead of 0
 DISTS_PER_CHUNK = 256  # whole distributions computed at once
 READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
+NEAR = "p is of a word anywhere near, as of skip-gram, not of the next word: compare such models of one window alone"
 DYNAMIC = "a dynamic model: it learns from the text as it reads it; compare it with dynamic models"
 
 

@@ -80,6 +80,10 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.encoder.across_sentences
 
     @property
+    def reads_near(self) -> bool:
+        return self.encoder.config.reads_near
+
+    @property
     def parameter_count(self) -> int:
         """The number of weights; tied ones count once."""
         return sum(self.parameter_sizes().values())

@@ -14,6 +14,7 @@ import torch
 import lmtool as package
 from lmtool.commands.predict import _drawn
 from lmtool.data.corpus import Corpus
+from lmtool.evaluation.metrics import NEAR
 from lmtool.neural.model import word_representations
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.system.files import read_json, write_json
@@ -57,8 +58,9 @@ def test_skip_gram_is_a_language_model_of_one_word(output: str, lmtool: Run) -> 
         "training.minutes=null",
     ]
     for name in ("run", "again"):
-        assert ("pair_step" in lmtool(*line, f"out={name}")) == (output == "negative_sampling")
-    lmtool("eval", "run=run", "hydra.run.dir=eval")
+        said = lmtool(*line, f"out={name}")
+        assert ("pair_step" in said) == (output == "negative_sampling") and NEAR in said
+    assert NEAR in lmtool("eval", "run=run", "hydra.run.dir=eval") and NEAR in lmtool("predict", "the", "run=run")
     found, trained = result("eval"), result("run")
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9) and found["normalized"]
     assert found["perplexity"] < 15.5 and trained["examples"] == 15 * 17 * 8  # words of the text, not pairs
