@@ -125,7 +125,8 @@ def run(settings: Settings, session: Session) -> PredictResult:
         session.say(PredictResult(model.name, [found]).table_text())
         if codes and session.keeps_output and can_plot():
             picture = session.out / ("paths.png" if settings.text is not None else f"paths-{number}.png")
-            save_png(tree_figure(_drawn(codes)), picture)
+            title = "probability of reaching each node: the product of the decisions before it"
+            save_png(tree_figure(_drawn(codes), title), picture)
             session.say(f"\ndrawn in {picture}")
         result.contexts.append(found)
     if not model.model.normalized:

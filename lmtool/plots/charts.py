@@ -16,13 +16,12 @@ from lmtool.plots.style import (
     VALUE_RATIO,
     WIDTH,
     are_geometric,
-    name_at_right,
     new_figure,
     number_axis,
     perplexity_text,
-    set_title,
     shortened,
     top_of,
+    write_names,
 )
 from lmtool.system.arrays import decimal
 
@@ -40,13 +39,13 @@ class Dot:
     interval: tuple[float, float] | None = None
 
 
-def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figure:
+def dots_figure(dots: Sequence[Dot], label: str, title: str = "", *, zero: bool = False) -> Figure:
     """Draw dots, lowest value first, with their intervals. label: label of the axis. zero: whether to mark 0."""
     ranked = sorted(dots, key=lambda dot: dot.value)
     ends = [value for dot in ranked for value in (dot.value, *(dot.interval or ()))]
     if zero:
         ends.append(0.0)
-    with new_figure(WIDTH, 0.75 + 0.27 * len(ranked), [label, *(dot.name for dot in ranked)]) as figure:
+    with new_figure(WIDTH, 0.75 + 0.27 * len(ranked), [label, *(dot.name for dot in ranked)], title) as figure:
         axes = figure.add_subplot()
         if not number_axis(axes, "x", ends, log_ratio=VALUE_RATIO):
             axes.locator_params(axis="x", nbins=7)
@@ -96,7 +95,7 @@ def weight_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figur
         axes.set_xlim(0, max(1.0, *left))
         axes.grid(False)
         axes.set_xlabel("weight")
-        name_at_right(figure, bars)
+        write_names(figure, bars)
     return figure
 
 
@@ -105,12 +104,12 @@ def loss_against_rate(
     losses: Sequence[float],
     smoothed: Sequence[float],
     proposed: float,
-    title: str | None = None,
+    title: str = "",
     start: int = 0,
 ) -> Figure:
     """Draw losses in nats, of each step and smoothed from step `start` on, by learning rate; mark the proposed one."""
     shown = smoothed[start:]
-    with new_figure(WIDTH, 3.4, [title or ""]) as figure:
+    with new_figure(WIDTH, 3.4, [], title) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [*rates, proposed], log_ratio=1)
         # Scaled to show the fall of the loss, since the rise at the end is much larger.
@@ -122,14 +121,13 @@ def loss_against_rate(
         axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2, label=f"proposed: {proposed:.2g}")
         axes.legend(frameon=False, labelcolor="linecolor")
         axes.set(xlabel="learning rate", ylabel="training loss (nats)")
-        if title is not None:
-            set_title(figure, title)
     return figure
 
 
 SEED = "seed"  # jobs that differ only in this setting are repetitions
 MAX_DOTS = 40  # maximum rows of a dot plot of a sweep; the best jobs are shown
 MAX_MARKED = 30  # maximum points of a line with a marker each
+WHOLE = 3.0  # range above which ticks are whole numbers
 MAX_TICKS = 10  # maximum number of settings that are the ticks of their log axis
 Job = tuple[dict[str, Any], float]  # varying settings, metric
 Points = dict[float, list[float]]  # by x the values, several if jobs differ only in the seed
@@ -150,8 +148,8 @@ def charts_of(jobs: Sequence[Job]) -> list[Chart]:
     """Return the charts of jobs, which have the same settings.
 
     x is the setting with most values that are all numbers; without one: dots. Lines, if there are few. Two settings
-    with three numbers or more each, or with too many lines: a grid, if half of its cells have jobs. If more settings
-    vary: a grid of the two with most numbers, of the jobs with the best one's other settings, and dots.
+    with two numbers each or with three or more, or with too many lines: a grid, if half of its cells have jobs. If more
+    settings vary: a grid of the two with most numbers, of the jobs with the best one's other settings, and dots.
     """
     values = {key: {settings[key] for settings, _ in jobs} for key in jobs[0][0] if key != SEED}
     varied = [key for key in values if len(values[key]) > 1]
@@ -162,7 +160,7 @@ def charts_of(jobs: Sequence[Job]) -> list[Chart]:
         return [dots]
     x, by = numeric[0], [key for key in varied if key != numeric[0]]
     lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
-    square = len(numeric) > 1 and len(values[numeric[1]]) > 2
+    square = len(numeric) > 1 and (len(values[numeric[1]]) > 2 or len(values[x]) == 2)
     if len(by) == 1 and (square or lines > len(SERIES)):
         filled = len({(settings[x], settings[by[0]]) for settings, _ in jobs})
         return [Chart("grid", jobs, x, by) if 2 * filled >= len(values[x]) * len(values[by[0]]) else dots]
@@ -173,23 +171,26 @@ def charts_of(jobs: Sequence[Job]) -> list[Chart]:
     return [*[chart for chart in (charts_of(same) if same else []) if chart.kind == "grid"], dots]
 
 
-def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = ()) -> Figure:
-    """Draw a chart of a sweep. metric: its label. train: jobs with their perplexities on train, for lines."""
+def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = (), shared: str = "") -> Figure:
+    """Draw a chart of a sweep. metric: its label. train: jobs with their perplexities on train, for lines. shared: the
+    settings of all jobs, for the title.
+    """
     if chart.kind == "lines":
         title, drawn = f"a line for each {', '.join(chart.by)}" * bool(chart.by), [job[0] for job in chart.jobs]
-        train = [job for job in train if job[0] in drawn]
+        title, train = "\n".join(filter(None, [shared, title])), [job for job in train if job[0] in drawn]
         return lines_figure(_by_settings(chart, chart.jobs), metric, chart.x, title, _by_settings(chart, train))
     if chart.kind == "grid":
-        return _grid(chart, metric)
+        return _grid(chart, metric, shared)
     ranked = sorted(chart.jobs, key=lambda job: job[1])[:MAX_DOTS]
-    return dots_figure(
-        [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked], metric
-    )
+    dots = [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked]
+    return dots_figure(dots, metric, shared)
 
 
 def settings_text(settings: dict[str, Any]) -> str:
-    """Return settings in one line: `model.order=3, smoother=mle`."""
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
+    """Return settings in one line, without the groups of those whose names differ: `order=3, smoother=mle`."""
+    names = [key.rpartition(".")[2] for key in settings]
+    shown = [name if names.count(name) == 1 else key for key, name in zip(settings, names, strict=True)]
+    return ", ".join(f"{name}={value}" for name, value in zip(shown, settings.values(), strict=True))
 
 
 def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:
@@ -211,8 +212,8 @@ def _means(points: Points) -> dict[float, float]:
 def lines_figure(
     named: dict[str, Points], metric: str, x: str, title: str = "", train: dict[str, Points] | None = None
 ) -> Figure:
-    """Draw lines through means by their names, the lowest in color with their lowest value, the others in gray; values
-    on train are dashed. metric, x: labels of the axes.
+    """Draw lines through means by their names, the lowest in color with their lowest value, the others in gray; the
+    lowest of all has a ring, values on train are dashed. metric, x: labels of the axes.
     """
     means = {name: _means(points) for name, points in named.items()}
     ranked = sorted(means, key=lambda name: min(means[name].values()))
@@ -220,16 +221,19 @@ def lines_figure(
     xs = sorted({at for points in means.values() for at in points})
     every = [value for line in (*named.values(), *(train or {}).values()) for each in line.values() for value in each]
     top = top_of(every)
-    with new_figure(WIDTH, 3.6, [metric, x, title, *named]) as figure:
+    lowest, best = min((mean, at) for at, mean in means[ranked[0]].items())
+    title = "\n".join(filter(None, [title, f"lowest: {perplexity_text(lowest)} (ring)"]))
+    with new_figure(WIDTH, 3.4, [metric, x, *named], title) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "y", [min(value, top) for value in every], log_ratio=VALUE_RATIO)
         log = number_axis(axes, "x", xs, log_ratio=1 if are_geometric(xs) else math.inf)
         if len(xs) == 2 or (log and len(xs) <= MAX_TICKS):
             axes.set_xticks(xs)
-        elif not log and all(at == int(at) for at in xs):
+        elif not log and (all(at == int(at) for at in xs) or xs[-1] - xs[0] > WHOLE):
             axes.locator_params(axis="x", integer=True)
-        for name in ranked[len(SERIES) :]:
-            axes.plot(*zip(*means[name].items(), strict=True), color=MUTED, linewidth=0.8, alpha=0.6)
+        others = ranked[len(SERIES) :]
+        gray: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "alpha": 0.6, "label": f"and {len(others)} others"}
+        drawn = [axes.plot(*zip(*means[name].items(), strict=True), **gray)[0] for name in others]
         lines = []
         for name, color, marker in zip(ranked, SERIES, MARKERS, strict=False):
             line, low = means[name], perplexity_text(min(means[name].values()))
@@ -243,20 +247,19 @@ def lines_figure(
                     axes.plot([at] * len(named[name][at]), named[name][at], **look, linestyle="none", alpha=0.45)
             if name in dashed:
                 axes.plot(*zip(*dashed[name].items(), strict=True), color=color, linestyle="--", linewidth=1.2)
-        axes.set(xlabel=x, ylabel=metric)
-        if title or dashed:
-            set_title(figure, "; ".join(filter(None, [title, "dashed: on train" * bool(dashed)])))
+        axes.plot(best, lowest, "o", markersize=9, markerfacecolor="none", markeredgecolor=SERIES[0])
+        axes.set(xlabel=x, ylabel=f"{metric} (solid), train (dashed)" if dashed else metric)
         if len(ranked) > 1:
-            name_at_right(figure, lines)
-        lowest, at = min((mean, at) for at, mean in means[ranked[0]].items())
-        box = {"facecolor": LIGHT["page"], "edgecolor": "none", "alpha": 0.7, "pad": 0.5}  # over other lines
-        below: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "top", "zorder": 2.2, "bbox": box}
-        axes.annotate(perplexity_text(lowest), (at, min(named[ranked[0]][at])), (0, -5), **below)
+            write_names(figure, [*lines, *drawn[:1]], "lowest of each line:")
     return figure
 
 
-def _grid(chart: Chart, metric: str) -> Figure:
-    """Draw cells with the means over seeds, the lower the more colored, on a log scale; the lowest is framed."""
+def _grid(chart: Chart, metric: str, shared: str) -> Figure:
+    """Draw cells with the means over seeds, the lower the more colored, on a log scale; the lowest is framed. shared:
+    the settings of all jobs.
+    """
+    fixed = {key: value for key, value in chart.jobs[0][0].items() if key not in (chart.x, *chart.by, SEED)}
+    title = "\n".join(filter(None, [shared, settings_text(fixed), f"{metric}; the lowest is framed"]))
     named = {name: _means(points) for name, points in _by_settings(chart, chart.jobs).items()}
     rows = sorted(named, key=lambda name: 0.0 if math.isnan(number := decimal(name)) else number)
     xs = sorted({at for points in named.values() for at in points})
@@ -264,8 +267,8 @@ def _grid(chart: Chart, metric: str) -> Figure:
     low, top = min(every), top_of(every)
     scale = math.log if low > 0 else float
     span = scale(top) - scale(low) or 1.0
-    size = max(WIDTH, 1.3 + 0.52 * len(xs)), 1 + 0.3 * len(rows)
-    with new_figure(*size, [metric, chart.x, *chart.by, *rows]) as figure:
+    size = max(WIDTH, 1.3 + 0.52 * len(xs)), 0.85 + max(0.3 * len(rows), 0.08 * len(chart.by[0]))
+    with new_figure(*size, [chart.x, *chart.by, *rows], title) as figure:
         axes = figure.add_subplot()
         for row, name in enumerate(rows):
             for at, mean in named[name].items():
@@ -277,9 +280,8 @@ def _grid(chart: Chart, metric: str) -> Figure:
                     axes.barh(row, 1, 1, column - 0.5, fill=False, edgecolor=INK, linewidth=1.4, clip_on=False)
         _name_rows(axes, rows)
         axes.set_xticks(range(len(xs)), [f"{at:.4g}" for at in xs])
-        axes.set(xlim=(-0.5, len(xs) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x)
+        axes.set(xlim=(-0.5, len(xs) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x, ylabel=chart.by[0])
         axes.tick_params(axis="x", length=0)
         axes.grid(False)
         axes.spines[:].set_visible(False)
-        set_title(figure, f"{metric}: a row for each {chart.by[0]}")
     return figure

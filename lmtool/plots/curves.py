@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.plots.charts import MAX_MARKED
+from lmtool.plots.charts import MAX_MARKED, WHOLE
 from lmtool.plots.style import (
     MUTED,
     SERIES,
@@ -18,7 +18,6 @@ from lmtool.plots.style import (
     new_figure,
     number_axis,
     perplexity_text,
-    set_title,
 )
 from lmtool.system.files import read_json_lines
 from lmtool.system.schemas import METRICS_LINE
@@ -85,7 +84,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool, kept: str | None = None)
     )
 
 
-def training_curves(history: History, title: str | None = None) -> Figure:
+def training_curves(history: History, title: str = "") -> Figure:
     """Draw one training: perplexity on the left; cloze perplexity, accuracy and learning rate, if measured, on the
     right; below them the losses of steps, if they were logged.
     """
@@ -96,15 +95,15 @@ def training_curves(history: History, title: str | None = None) -> Figure:
     panels = [(label, lines) for label, lines in panels if lines[-1][1]]
     layout: Any = [["perplexity", label] for label, _ in panels] or [["perplexity"]]
     layout += [["loss"] * len(layout[0])] * bool(history.losses)
-    with new_figure(WIDTH, 3.4 + 1.2 * max(0, len(layout) - 2), [title or ""]) as figure:
+    with new_figure(WIDTH, 3.4 + 1.2 * max(0, len(layout) - 2), [], title) as figure:
         placed = figure.subplot_mosaic(layout, width_ratios=[5, 3][: len(layout[0])])
         axes, best = placed["perplexity"], history.best
         _epochs(axes, history.epochs)
         number_axis(axes, "y", [*history.valid, *history.train], log_ratio=VALUE_RATIO)
-        _lines(axes, history, ("train", history.train, TRAIN), ("valid", history.valid, VALID))
-        axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
+        kept = f"kept weights: {perplexity_text(history.valid[best])}"
+        axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID, color=VALID, label=kept)
+        _lines(axes, history, ("train, while training", history.train, TRAIN), ("valid", history.valid, VALID))
         axes.set_ylabel("perplexity")
-        set_title(figure, title or f"lowest on valid: {perplexity_text(history.valid[best])}")
         for label, lines in panels:
             _epochs(placed[label], history.epochs, named=label == panels[-1][0])
             low = [0.0] * (label == "learning rate")
@@ -126,7 +125,7 @@ def _marker(history: History, marker: str) -> str | None:
 
 def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
     axes.set_xlim(0, 1.03 * max(epochs))
-    axes.locator_params(axis="x", nbins=6)
+    axes.locator_params(axis="x", nbins=6, integer=max(epochs) > WHOLE)
     if named:
         axes.set_xlabel("epochs")
 

@@ -51,6 +51,7 @@ LTR = "\u200e"  # before a text of several parts, so that they stand from left t
 DPI = 150  # of PNG; characters are slightly narrower or wider at other resolutions
 DEFAULT = "DejaVu Sans"  # font that comes with matplotlib
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
+LINE = 0.18  # inches, height of a line of text
 MARGIN = 0.08  # space of an axis beyond its values, as a share of their range
 VALUE_RATIO = 3.0  # minimum ratio of measured values for a log axis: larger values would flatten the rest
 MAX = 1e250  # maximum value of an axis; beyond it margins and ticks overflow
@@ -99,23 +100,27 @@ def _look(**more: Any) -> Iterator[None]:
 
 
 @contextmanager
-def new_figure(width: float, height: float, texts: Iterable[str], *, constrained: bool = True) -> Iterator[Figure]:
-    """Yield a figure of a size in inches to draw on, with the common looks. texts: drawn texts of any script."""
+def new_figure(
+    width: float, height: float, texts: Iterable[str], title: str = "", *, constrained: bool = True
+) -> Iterator[Figure]:
+    """Yield a figure of a size in inches to draw on, with the common looks. texts: drawn texts of any script. title:
+    lines at the top, which make the figure higher; a long one is shortened at its end.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with _look(**{"font.family": families(texts)}):
-        figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained" if constrained else None)
+    lines = title.splitlines()
+    with _look(**{"font.family": families([*texts, title])}):
+        size = width, height + LINE * len(lines)
+        figure = Figure(figsize=size, dpi=DPI, layout="constrained" if constrained else None)
         FigureCanvasAgg(figure)
+        if lines:
+            lines = [shortened(figure, line, 0.97 * width, from_start=False) for line in lines]
+            figure.suptitle("\n".join(lines), x=0.01, ha="left")
         yield figure
         if constrained:
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # laid out once for both PNG and SVG
-
-
-def set_title(figure: Figure, title: str) -> None:
-    """Write a title at the top of a figure; a long title is shortened at its end."""
-    figure.suptitle(shortened(figure, title, 0.97 * figure.get_figwidth(), from_start=False), x=0.01, ha="left")
 
 
 def shortened(figure: Figure, name: str, width: float = 3.0, *, from_start: bool = True) -> str:
@@ -277,7 +282,14 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log_ratio: fl
     return log
 
 
-def name_at_right(figure: Any, drawn: Sequence[Any]) -> None:
-    """Write the labels of lines or bars, in their colors, at the right of a figure."""
-    names = [shortened(figure, each.get_label()) for each in drawn]
-    figure.legend(drawn, names, loc="outside right center", frameon=False, handlelength=1, labelcolor="linecolor")
+def write_names(figure: Any, drawn: Sequence[Any], title: str = "") -> None:
+    """Write the labels of lines or bars, in their colors, below a title, at the right of a figure; if a label is long,
+    below the figure, which becomes higher.
+    """
+    labels = [each.get_label() for each in drawn]
+    below = any(shortened(figure, label, 1.9) != label for label in labels)
+    if below:
+        figure.set_figheight(figure.get_figheight() + LINE * (len(labels) + 1))
+    look: dict[str, Any] = {"frameon": False, "handlelength": 1, "labelcolor": "linecolor", "alignment": "left"}
+    look |= {"loc": "outside lower left" if below else "outside right center", "title": title or None}
+    figure.legend(drawn, [shortened(figure, label, 0.9 * WIDTH) for label in labels], **look)

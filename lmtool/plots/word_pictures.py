@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INNER, LEAF = SERIES[0], SERIES[1]
 
 
-def tree_figure(root: DrawnNode) -> Figure:
+def tree_figure(root: DrawnNode, title: str = "") -> Figure:
     """Draw the top of a tree, the result of `top_of`, from left to right: shares of counts, bits, frequent words."""
     free = itertools.count()
     rows: dict[str, float] = {}  # row of each code, counted from the top of the picture
@@ -30,12 +30,13 @@ def tree_figure(root: DrawnNode) -> Figure:
 
     arrange(root)
     ends, deepest = next(free), max(len(code) for code in rows)
-    height, step = 0.26 * ends + 0.4, 1.05  # inches: height of all rows, width of a level
+    top = 0.3 * bool(title)
+    height, step = 0.26 * ends + 0.4 + top, 1.05  # inches: height of all rows, width of a level
     labels = [place.label for place in _all_places(root)]
     with new_figure(1, height, labels, constrained=False) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
         axes.axis("off")
-        words = []
+        words, heading = [], axes.text(-0.45, -0.5 - 0.3 / 0.26, title, va="center")
         for place in _all_places(root):
             x, y = step * len(place.code), rows[place.code]
             for bit, child in enumerate(place.children):
@@ -51,9 +52,10 @@ def tree_figure(root: DrawnNode) -> Figure:
                 axes.text(x + 0.1, y, share, color=INNER, fontsize=8, ha="left", va="center")
                 words.append(axes.text(x + 0.62, y, LTR + place.label, color=INK, fontsize=8.5, ha="left", va="center"))
         longest = max(text.get_window_extent().width for text in words) / figure.dpi
-        width = 0.6 + step * deepest + 0.62 + longest + 0.18
+        titled = heading.get_window_extent().width / figure.dpi + 0.3
+        width = max(0.6 + step * deepest + 0.62 + longest + 0.18, titled)
         figure.set_size_inches(width, height)
-        axes.set(xlim=(-0.6, width - 0.6), ylim=(ends - 0.5 + 0.2 / 0.26, -0.5 - 0.2 / 0.26))
+        axes.set(xlim=(-0.6, width - 0.6), ylim=(ends - 0.5 + 0.2 / 0.26, -0.5 - (0.2 + top) / 0.26))
     return figure
 
 

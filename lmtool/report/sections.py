@@ -52,6 +52,7 @@ from lmtool.trees.analysis import DrawnNode
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
+TRAIN_MEAN = "the mean between two evaluations, while training and with dropout"
 PERPLEXITY, TRAIN_METRIC = "perplexity", "train_perplexity"  # of a split; and of train, beside others
 
 
@@ -192,13 +193,28 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None 
         train = jobs.get((TRAIN_METRIC, "perplexity on train"), []) if kind == PERPLEXITY else []
         file = f"sweep-{source.name}" if kind == first else f"sweep-{source.name}-{kind}"
         for chart in charts:
-            section.parts.append(Picture(file, settings_figure(chart, label, train), _caption(chart, label)))
+            caption, shared = _caption(chart, label), _shared_settings(rows)
+            if train and chart.kind == "lines" and any("steps" in row.result for row in rows):
+                caption += f" Of a network on train, {TRAIN_MEAN}."
+            section.parts.append(Picture(file, settings_figure(chart, label, train, shared), caption))
     missing = len(rows) - sum(len(drawn) for (kind, _), drawn in jobs.items() if kind == (metric or first))
     if missing and section.parts:
         section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {missing}.")
     none = f"{source.folder} has no records of jobs (job.json), only tables of an earlier time: start the sweep again."
     section.parts.append(sweep_table(rows) if rows else none)
     return section
+
+
+def _shared_settings(rows: Sequence[Row]) -> str:
+    """Return the data set, the model and the settings that all jobs have, those of how they run left out."""
+    listed = []
+    for row in [row for row in rows if row.status == "done"]:
+        options = row.result.get("options", {})
+        known = {key: options[key] for key in ("data", "model") if key in options} | row.settings
+        listed.append({key: format_value(known[key]) for key in known if key not in ("threads", "device", "store_dir")})
+    return ", ".join(
+        f"{key}={value}" for key, value in listed[0].items() if all(known.get(key) == value for known in listed)
+    )
 
 
 def _points(epochs: Sequence[float], values: Sequence[float]) -> Points:
@@ -235,25 +251,31 @@ def curves(entries: Sequence[Entry]) -> Section:
             runs = [(entry.name, history) for entry, history in group if getattr(history, metric)]
             if len(runs) < 2:
                 continue
+            title, sweeps = f"data={data}", {entry.source.sweep for entry, _ in group}
+            if None not in sweeps and len(sweeps) == 1:  # named by their settings alone
+                runs = [(name.partition(": ")[2] or name, history) for name, history in runs]
+                title += f", sweep {group[0][0].name.partition(': ')[0]}"
             named = {name: _points(history.epochs, getattr(history, metric)) for name, history in runs}
             train = {name: _points(history.epochs, history.train) for name, history in runs if metric == "valid"}
+            title += "; on train while training" * any(train.values())
             best, lowest = min(((name, min(getattr(h, metric))) for name, h in runs), key=lambda pair: pair[1])
             caption = f"{label.capitalize()} of {len(runs)} runs, data={data}. The number beside a name is its lowest; "
             caption += f"the lowest of all, {lowest:.2f}, is of {best}."
             file = "curves" if metric == "valid" else "curves-cloze-perplexity"
-            section.parts.append(Picture(file, lines_figure(named, label, "epochs", train=train), caption))
+            section.parts.append(Picture(file, lines_figure(named, label, "epochs", title, train), caption))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:
-            caption = f"{entry.name}: {entry.model}. "
-            caption += f"Perplexity on valid from {history.valid[0]:.2f} to {min(history.valid):.2f} "
+            title = f"{entry.name}: {entry.model}, data={entry.data}"
+            caption = f"{title}. Perplexity on valid from {history.valid[0]:.2f} to {min(history.valid):.2f} "
             caption += f"in {history.epochs[-1]:.4g} epochs; "
             if history.train:
-                caption += "on train it is that during training."
+                caption += f"on train, {TRAIN_MEAN}."
             else:
                 caption += "the training loss is not -log p, so that there is no perplexity on train."
+            caption += " The ring marks the evaluation whose weights were kept."
             changes = entry.run.changes if entry.run is not None else []
             caption += f" Changed on resuming: {'; '.join(map(change_text, changes))}." if changes else ""
-            section.parts.append(Picture(f"curves-{entry.name}", training_curves(history), caption))
+            section.parts.append(Picture(f"curves-{entry.name}", training_curves(history, title), caption))
     return section
 
 

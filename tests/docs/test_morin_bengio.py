@@ -32,7 +32,7 @@ def test_the_tables() -> None:
     tables = said.split("\n\n")
     assert [tuple(row.split()) for row in tables[0].splitlines()[1:]] == sorted(codes(WORDS).items())
     page = (EXAMPLE / "README.md").read_text()
-    assert dict(re.findall(r"\b(\w+) +([01]+)\b", page.split("```text\n")[2])) == codes(WORDS)
+    assert dict(re.findall(r"\b(\w+) +([01]+)\b", page.split("```")[5])) == codes(WORDS)
     sizes = [int(row.rsplit(maxsplit=1)[1].replace(",", "")) for row in tables[1].splitlines()[1:]]
     assert sizes == [42 * 10, 30 * 16, 16 * 16, 16, 16, 41 * 17, 1885]
     losses = [float(row.split()[1]) for row in tables[2].splitlines()[1:]]

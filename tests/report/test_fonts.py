@@ -234,6 +234,7 @@ def test_no_text_is_cut_at_an_edge(language: str, installed: list[str]) -> None:
     many = [({"model": name, "kind": kind}, 1.5) for name in (long, *"bcdefg") for kind in ("u", "v")]
     pictures = {
         "tree": tree_figure(DrawnNode(0, "", 1.0, "", (leaf, other))),
+        "paths": tree_figure(DrawnNode(0, "", 1.0, "", (other, other)), long),
         "map": map_figure(np.eye(3, 2), [long, long[:9], "c"], ("first", "second")),
         "dots": dots_figure([Dot(long, 1.0, "1"), Dot("b", 2.0, "2", (1.5, 2.5))], "perplexity"),
         "weights": weight_bars([long, "b"], [[0.99, 0.01]]),

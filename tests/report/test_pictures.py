@@ -14,7 +14,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.charts import Dot, charts_of, dots_figure, lines_figure, settings_figure
+from lmtool.plots.charts import Dot, charts_of, dots_figure, lines_figure, settings_figure, settings_text
 from lmtool.plots.curves import History, read_history, training_curves
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure, number_axis, perplexity_text, top_of
 from lmtool.plots.word_pictures import label_corners, map_figure
@@ -108,6 +108,10 @@ def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
     (axes,) = figure.axes
     assert axes.get_yscale() == "log" and axes.get_ylim()[0] < 10 and 40 < axes.get_ylim()[1] < 100
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["good  10.0", "absurd  40.0"]
+    assert figure.legends[0].get_title().get_text() == "lowest of each line:"
+    *_, ring = axes.get_lines()
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (2, 10)
+    assert figure.get_suptitle() == "lowest: 10.0 (ring)"
     (axes,) = dots_figure([Dot("a", 10.0, "10"), Dot("b", 31.0, "31")], "perplexity").axes
     assert axes.get_xscale() == "log"
     (axes,) = dots_figure([Dot("a", 10.0, "10"), Dot("b", 29.0, "29")], "perplexity").axes
@@ -194,6 +198,7 @@ def test_the_settings_say_how_they_are_drawn() -> None:
     assert drawn(smoother=names) == drawn(alpha=["1", "tuned"]) == [dots]
     assert drawn(order=orders, smoother=names) == [("lines", "order", ["smoother"])]
     assert drawn(order=["2", "3"], alpha=["1", "2", "4"]) == [("lines", "alpha", ["order"])]
+    assert drawn(order=["2", "3"], alpha=["1", "2"]) == [("grid", "order", ["alpha"])]
     assert drawn(order=orders, alpha=["1", "2", "4", "8"], seed=["1", "2"]) == [("grid", "alpha", ["order"])]
     assert drawn(order=["2", "3"], smoother=list("abcdefg")) == [("grid", "order", ["smoother"])]  # too many for lines
     assert drawn(a=orders, b=["1", "2"], c=names) == [("lines", "a", ["b", "c"])]
@@ -211,6 +216,9 @@ def test_a_grid_of_the_best_two_settings_says_which_others_are_fixed() -> None:
     grid, dots = charts_of(every)
     assert len(grid.jobs) == 9 and {settings["c"] for settings, _ in grid.jobs} == {"y"}
     assert (dots.kind, len(dots.jobs)) == ("dots", 27)
+    if importlib.util.find_spec("matplotlib"):
+        title = settings_figure(grid, "p", shared="data=toy").get_suptitle()
+        assert title == "data=toy\nc=y\np; the lowest is framed"
 
 
 @needs_matplotlib
@@ -230,6 +238,7 @@ def test_a_grid_has_the_mean_of_each_cell_and_frames_the_lowest() -> None:
     (chart,) = charts_of(cells)
     (axes,) = settings_figure(chart, "perplexity on valid").axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "1", "10"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("alpha", "order")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "3", "10"]  # in the order of numbers
     texts = {text.get_position(): text.get_text() for text in axes.texts}
     assert texts == {
@@ -281,9 +290,38 @@ def test_perplexities_on_train_are_dashed_lines() -> None:
     train = [(settings, value / 2) for settings, value in valid if settings["smoother"] == "b"]
     train.append(({"order": "all", "smoother": "b"}, 1.0))  # of a job whose perplexity on valid is infinite
     (axes,) = settings_figure(charts_of(valid)[0], "perplexity on valid", train).axes
-    first, second, dashed = axes.get_lines()
+    first, second, dashed, _ = axes.get_lines()
+    assert axes.get_ylabel() == "perplexity on valid (solid), train (dashed)"
     assert list(dashed.get_ydata()) == [5, 10, 15] and dashed.get_linestyle() == "--"
     assert dashed.get_color() == second.get_color() != first.get_color()
+
+
+@needs_matplotlib
+def test_long_names_are_below_and_others_are_counted() -> None:
+    names = [f"embedding_dim=16, hidden_dim=32, seed={k}" for k in range(9)]
+    named = {name: {epoch: [10.0 + epoch] for epoch in (0.5, 3.0, 5.5)} for name in names}
+    figure = lines_figure(named, "perplexity on valid", "epochs", "data=toy")
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == [*(f"{name}  10.5" for name in names[:6]), "and 3 others"]
+    (axes,) = figure.axes
+    assert figure.legends[0].get_window_extent().y1 < axes.get_window_extent().y0
+    assert axes.get_window_extent().width > 0.8 * figure.bbox.width
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_settings_are_named_without_their_groups_unless_these_differ() -> None:
+    assert settings_text({"model.hidden_dim": 32, "seed": 1}) == "hidden_dim=32, seed=1"
+    assert settings_text({"model.order": 3, "smoother.order": 2}) == "model.order=3, smoother.order=2"
+
+
+@needs_matplotlib
+def test_the_ring_of_a_training_is_named() -> None:
+    history = History([1.0, 2.0, 8.0], [40.0] * 3, [30.0, 20.0, 25.0], [], [], [], [3.0, 4.0, 5.0], kept="cloze")
+    figure = training_curves(history, "data=toy")
+    axes = figure.axes[0]
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["kept weights: 30.0", "train, while training", "valid"]
+    assert figure.get_suptitle() == "data=toy" and all(tick == int(tick) for tick in axes.get_xticks())
 
 
 @needs_matplotlib

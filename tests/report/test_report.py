@@ -163,7 +163,7 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
     assert f'<td class="number">{math.log2(kn3["valid_perplexity"]):.4f}</td>' in page.text
     text = page.text.replace("<wbr>", "")
     assert "modified_kneser_ney of order 3" in text and "hsoftmax + hierarchical (union)" in text
-    assert "smoother.alpha=0.001" in text and "95 % CI, lower" in text
+    assert "alphas: alpha=0.001" in text and "95 % CI, lower" in text
     assert text.count("too few sentences to tell") == 1
 
 
@@ -177,7 +177,7 @@ def test_a_neural_run(runs: Path, lmtool: Run) -> None:
     lmtool("report", f"paths=[{runs}/nplm]", "map=none", "hydra.run.dir=page", *FAST)
     page = page_of(Path("page"))
     assert page.titles[1:] == ["Runs", "Learning curves"]
-    assert re.match(r"nplm: nplm \+ \w+\. Perplexity on valid from ", page.labels[0])
+    assert re.match(r"nplm: nplm \+ \w+, data=toy\. Perplexity on valid from ", page.labels[0])
     for word in ("epochs", "learning rate", "accuracy (%)", "perplexity", "train", "valid"):
         assert f">{word}</text>" in page.text
 
