@@ -213,8 +213,7 @@ class TextModel(WordModel):
 
     def __getitem__(self, word: str) -> npt.NDArray[np.float32]:
         """Return the embedding `[E]` of a word, as gensim's vectors do. Raises UserError as `neighbors` does."""
-        vectors = self.embeddings
-        return np.asarray(vectors[self.id_of(word)])
+        return np.asarray(self.network.word_vectors("embeddings")[self.id_of(word)])
 
     def neighbors(
         self, word: Words, top: int = 10, *, minus: Words | None = None, by: str = "cosine", of: str = "embeddings"
@@ -238,6 +237,8 @@ class TextModel(WordModel):
             one = len(each_word) == 1 or minus is not None
             require(one, key, value, "one word, unless minus= is given; lmtool.neighbors(words, run) takes several")
             for each in each_word:
-                require(signs.setdefault(self.id_of(each), sign) == sign, key, each, "on one side alone")
+                index = self.id_of(each, predicted=of == "output")
+                require(signs.setdefault(index, sign) == sign, key, each, "on one side alone")
+        require(bool(signs), "word", word, "one word or more")
         ids, similarity = nearest(vectors, signs, top, by)
         return [(self.form.token_text(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]

@@ -15,7 +15,7 @@ from lmtool.config.rules import require, require_flags, require_whole
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.text_form import TextForm, visible
-from lmtool.data.vocabulary import EOS, MARKS, Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, MARKS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.metrics import require_across, require_no_cache, with_unk_as_oov
 from lmtool.language_model import LanguageModel
@@ -157,9 +157,12 @@ class WordModel:
             raise UserError(f"{self.name} is not a neural model: its words have no vectors; load another")
         return self.model
 
-    def id_of(self, word: str) -> int:
-        """Return the id of a word, or of `</s>`. Raises UserError if it is not one token of the vocabulary."""
+    def id_of(self, word: str, *, predicted: bool = False) -> int:
+        """Return the id of a word, or of `</s>`. Raises UserError if it is not one token of the vocabulary; predicted:
+        and for `<s>`.
+        """
         require(isinstance(word, str), "word", repr(word), "text")
+        require(not predicted or word != BOS, "word", word, f"a word that is predicted, which {BOS} never is")
         tokens = [word] if word in self.vocabulary else self.form.tokens([self.form.rewrite_word(word)])
         if len(tokens) > 1:
             raise UserError(f"{word!r} is {len(tokens)} pieces of words: name a word of one piece")
@@ -184,29 +187,31 @@ class WordModel:
         if "rank" in columns:
             columns["most likely"] = self._labels(self.model.argmax(contexts))
         columns |= {"p": np.exp(log_p), "log p": log_p, "bits": -log_p / math.log(2)}
-        found = _table(columns, f"{self.name}: {len(log_p)} tokens, {-log_p.sum() / math.log(2):.4f} bits")
+        size = f"{len(log_p)} token{'s' * (len(log_p) != 1)}, {columns['bits'].sum():.4f} bits"
+        found = _table(columns, f"{self.name}: {size}")
         if text.oov_words:
-            found.notes.append(f"with p of <unk>: {', '.join(map(visible, text.oov_words))}")
+            found.notes.append(f"with p of <unk>: {', '.join(map(visible, self.form.labels(text.oov_words)))}")
         if not self.normalized:
             found.notes.append("these scores do not sum to one")
         if "share 2" in columns:
             found.notes.append("p of order k = share k + weight k * p of order k-1; empty: not in the model")
         if "stored p" in columns:
-            found.notes.append("p = stored p x back-offs; if the smoother interpolates, stored p has all lower shares")
+            mixed = "with an interpolating smoother, stored p already includes the shorter contexts"
+            found.notes.append(f"p = stored p x back-off weights; {mixed}")
+        if "p in class" in columns:
+            found.notes.append("these are n-grams of classes: p = p of the word's class * p in class")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:
         """Return the decisions on the path to a word after a text as a table: each node, its p and the words below it.
 
-        The product of p is p(word | text), for a word with several codes summed over them. Raises UserError if the
-        model has no tree. sentence_start, oov: as in TextModel.
+        The product of p is p(word | text); a word with several codes has a path for each, and p is the sum of their
+        products. Raises UserError if the model has no tree. sentence_start, oov: as in TextModel.
         """
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
-        index = self.id_of(word)
+        index = self.id_of(word, predicted=True)
         codes = self.decisions(context, [index])[0]
-        found = self.tree.path(self.form.labels([self.vocabulary.words[index]])[0], codes)
-        found.about += f", p = {sum(math.prod(p for *_, p in code) for code in codes):.6g}"
-        return found
+        return self.tree.path(self.form.labels([self.vocabulary.words[index]])[0], codes)
 
     def decisions(self, context: IntArray, words: Sequence[int]) -> list[list[Code]]:
         """Return for each word id the decisions of its codes after a context int64 `[C]`: node, bit and probability."""
@@ -253,7 +258,11 @@ class WordModel:
             _, state = self.model.advance(state, word[None], special)
         p = np.exp(self.model.advance(np.repeat(state, len(words), axis=0), words, special)[0])
         columns = {"word": self._labels(words), "count": counts[words], "share": counts[words] / max(total, 1), "p": p}
-        found = _table(columns, f"{' '.join(self._labels(ngram)) or 'any word'}: {total:,} times in train")
+        times = "once" if total == 1 else f"{total:,} times"
+        found = _table(columns, f"{' '.join(self._labels(ngram)) or 'any word'}: {times} in train")
+        if "kneser_ney" in (smoother := self._saved()[1]):
+            counted = "the number of distinct words before an n-gram, not its count"
+            found.notes.append(f"smoother={smoother}: below the highest order, p is from {counted}")
         if not at_start:
             found.notes.append("p: wherever these words stand in a sentence, as of sentence_start=False in predict")
         return found
@@ -263,9 +272,7 @@ class WordModel:
         """The smoother's parameters by order, whether given, estimated or tuned, e.g. D1, D2 and D3+. Raises UserError
         if it has none, as in Witten-Bell smoothing.
         """
-        path = Path(self.name) / "result.json"
-        saved = read_json(path, "train it again", RESULT) if path.is_file() else {}
-        rows, smoother = saved.get("discounts"), saved.get("options", {}).get("smoother")
+        rows, smoother = self._saved()
         if not rows:
             only = "an n-gram run has them if its smoother has parameters"
             raise UserError(f"{self.name} (smoother={smoother}) has no discounts: {only}")
@@ -273,6 +280,12 @@ class WordModel:
         table: Any = getattr(getattr(self.model, "ngrams", self.model), "table", None)
         found.notes += [note for note in table.notes if note.startswith("order")]  # on values, e.g. a fallback
         return found
+
+    def _saved(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the smoother's parameters by order, and its name, from the run's result.json; empty if unknown."""
+        path = Path(self.name) / "result.json"
+        saved = read_json(path, "train it again", RESULT) if path.is_file() else {}
+        return saved.get("discounts") or [], str(saved.get("options", {}).get("smoother"))
 
     def _occurrences(self, text: str | Sequence[str]) -> tuple[IntArray, int, Array]:
         """Return the ids of an n-gram, among them those of `<s>` and `</s>`, and Split.occurrences of it in train."""

@@ -5,6 +5,7 @@ Help pages, completion, error messages and the documentation read it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -86,7 +87,9 @@ def suggest_option(group: str, name: str, folders: Sequence[Path] = ()) -> str:
     names = {option: [option, *read_opening(read_yaml_text(path)).aliases.split(",")] for option, path in files.items()}
     wanted = normalize_name(name)
     close = [option for option in names if wanted and wanted in map(normalize_name, names[option])]
-    close = close or [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
+    if not close:
+        close = [option for option in names if any("*" in a and fnmatch(name, a.strip()) for a in names[option])]
+        close = [f"{group}={option} {group}.train={name}" for option in close if os.path.isfile(name)] or close
     return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
 
 

@@ -197,7 +197,7 @@ def same_in_other_form(word: str, vocabulary: Vocabulary) -> str | None:
 
 def visible(word: str) -> str:
     """Return a word for a table: in quotes if it has white space or cannot be shown unchanged."""
-    return word if is_drawn(word) and " " not in word else repr(word)
+    return word if word and is_drawn(word) and " " not in word else repr(word)
 
 
 def is_drawn(word: str) -> bool:

@@ -91,11 +91,12 @@ class Vocabulary:
         self.require_no_oov([word for word in words if word not in self.ids] if self.closed else ())
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
-    def require_no_oov(self, words: Sequence[str]) -> None:
-        """Raise UserError if the vocabulary is closed and there are words outside it."""
+    def require_no_oov(self, words: Sequence[str], listed: str = "data.vocabulary.file") -> None:
+        """Raise UserError if the vocabulary is closed and there are words outside it; `listed` is to list them."""
         if self.closed and len(words):
             named = f"{words[0]!r}{f' and {len(words) - 1:,} more' if len(words) > 1 else ''}"
-            raise UserError(f"data.vocabulary.closed=true: not in the vocabulary: {named}; list them, or set false")
+            remedy = f"list all words in {listed}=, or set false"
+            raise UserError(f"data.vocabulary.closed=true: not in the vocabulary: {named}; {remedy}")
 
     def cut_sentences(self, ids: Any, places: Any = ()) -> tuple[Any, IntArray, IntArray]:
         """Return the tokens `[N]` of ids `[M]` with a mark after each sentence, where sentences begin, and N, int64
@@ -113,7 +114,8 @@ class Vocabulary:
     def limit(self, words: Collection[str]) -> tuple[Vocabulary, npt.NDArray[np.bool_]]:
         """Return the vocabulary limited to `words`, `<s>`, `</s>` and `<unk>`, and the mask of these, bool `[V]`."""
         chosen = {*words}
-        self.require_no_oov([word for word in self.words[:-1] if word not in chosen and word != EOS])
+        missing = [word for word in self.words[:-1] if word not in chosen and word != EOS]
+        self.require_no_oov(missing, "limit_vocabulary")
         word_mask = np.array([word in chosen or i in self.special_tokens for i, word in enumerate(self.words)])
         new = np.cumsum(word_mask) - 1
         eos, unk = None if self.eos is None else int(new[self.eos]), int(new[self.unk])

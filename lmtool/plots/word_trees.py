@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,21 +66,28 @@ class WordTree(Result):
         return {word: " ".join(codes[leaves[k] : leaves[k + 1]]) for k, word in enumerate(self.labels)}
 
     def path(self, word: str, decisions: Sequence[Code] | None = None) -> TableResult:
-        """Return the nodes on the path to a word as a table: the code so far, and the words below either child.
+        """Return the nodes on the path to a word as a table: the code so far, and the words below either child. A word
+        with several codes has several paths, which are numbered.
 
-        decisions: of each code of the word, for a column p. Raises UserError if the tree does not have the word.
+        decisions: of each code of the word, for columns p. Raises UserError if the tree does not have the word.
         """
         if word not in self.labels:
             raise UserError(f"{word!r:.60} is not a word of the tree{nearest(str(word), self.labels)}")
-        tree, codes, table = self.tree, self.codes[word], list[list[Cell]]()
-        first = int(tree.word_leaves[list(self.labels).index(word)])
-        for number, code in enumerate(codes.split(" ")):
+        tree, codes, rows = self.tree, self.codes[word].split(" "), list[dict[str, Cell]]()
+        first, several = int(tree.word_leaves[list(self.labels).index(word)]), len(codes) > 1
+        products = [math.prod(p for *_, p in code) for code in decisions or ()]
+        for number, code in enumerate(codes):
             nodes = tree.paths.nodes[tree.paths.offsets[first + number] :][: len(code)].tolist()
             for k, node in enumerate(nodes):
+                row: dict[str, Cell] = {"path": number + 1, "code": code[: k + 1], "node": node}
+                row |= {"p": decisions[number][k][2], "p of the path": products[number]} if decisions else {}
                 below = [words_below(tree, self.labels, self.counts, child) for child in tree.children[node].tolist()]
-                table.append([code[: k + 1], node, *([decisions[number][k][2]] if decisions else []), *below])
-        header = ["code", "node", *(["p"] if decisions else []), "below 0", "below 1"]
-        return TableResult(header=header, table=table, about=f"{word}: code {codes}")
+                rows.append(row | {"below 0": below[0], "below 1": below[1]})
+        about = f"{word}: code{'s' * several} {' and '.join(codes)}"
+        if products:
+            about += f", p = {' + '.join(f'{p:.6g}' for p in products)}{f' = {sum(products):.6g}' * several}"
+        header = [name for row in rows[:1] for name in row if several or "path" not in name]
+        return TableResult(header=header, table=[[row[name] for name in header] for row in rows], about=about)
 
     def as_table(self) -> Table:
         return table_of(self.words)

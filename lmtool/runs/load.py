@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +35,13 @@ from lmtool.text_model import TextModel
 from lmtool.trees.tree import TreeWords
 
 
-def load(
-    path: str | Path,
-    device: str = "auto",
-    *,
-    options: str | Path | None = None,
-) -> TextModel:
+class InFolder(Protocol):
+    """The result of a run."""
+
+    folder: Path
+
+
+def load(path: str | PathLike[str] | InFolder, device: str = "auto", *, options: str | Path | None = None) -> TextModel:
     """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), or of their
     result, of a run on the Hugging Face Hub ("hub:OWNER/NAME"), of an ARPA file, or of a binary file of KenLM.
 

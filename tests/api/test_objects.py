@@ -112,6 +112,7 @@ def test_explain_of_a_mixture_and_of_a_network(
 
 
 def test_a_word_is_found_as_gensim_finds_it(network: lmtool.TextModel) -> None:
+    assert np.array_equal(network["<s>"], network.network.word_vectors("embeddings")[-1])
     assert np.array_equal(network["cat"], network.embeddings[network.vocabulary["cat"]]) and network["cat"].shape == (
         4,
     )
@@ -119,7 +120,7 @@ def test_a_word_is_found_as_gensim_finds_it(network: lmtool.TextModel) -> None:
 
 def test_the_result_of_a_training_is_loaded(cats: lmtool.Corpus) -> None:
     run = lmtool.train({"kind": "ngram", "order": 1}, cats)
-    assert lmtool.load(run).name == str(run.folder)  # type: ignore[arg-type]
+    assert lmtool.load(run).name == str(run.folder)
 
 
 # paths and trees
@@ -130,12 +131,13 @@ def test_paths_multiply_to_p_and_sum_to_one(network: lmtool.TextModel) -> None:
     total = 0.0
     for word, code in network.tree.codes.items():
         table = network.paths("the", word)
-        assert table.about.startswith(f"{word}: code {code}, p = ") and len(code.split()) == 2  # in either tree
-        product, p = 1.0, 0.0
-        for row, after in zip(table.rows, [*table.rows[1:], None], strict=True):
-            product *= row["p"]
-            if after is None or len(after["code"]) == 1:
-                p, product = p + product, 1.0
+        assert table.about.startswith(f"{word}: codes {' and '.join(code.split())}, p = ") and len(code.split()) == 2
+        p = 0.0
+        for path in (1, 2):  # one in either tree
+            rows = [row for row in table.rows if row["path"] == path]
+            assert rows[0]["p of the path"] == pytest.approx(math.prod(row["p"] for row in rows))
+            p += rows[0]["p of the path"]
+        assert table.about.endswith(f" = {p:.6g}")
         log_p = network.log_prob(context, np.array([network.id_of(word)]))[0]
         assert p == pytest.approx(math.exp(log_p), rel=1e-6)
         total += p
@@ -150,6 +152,7 @@ def test_a_tree_with_words_by_hand() -> None:
         {"code": "11", "node": 1, "below 0": "cat", "below 1": "sat"},
     ]
     assert repr(tree).startswith("tree: 3 words, 3 leaves") and "\n  1  50.0%\n    0  25.0% cat" in repr(tree)
+    assert tree.path("sat").about == "sat: code 11"
     assert "data:image/png;base64,iVBOR" in tree._repr_html_()
 
 
@@ -172,6 +175,17 @@ def test_counts_are_those_of_the_text(corpus: lmtool.Corpus, bigrams: lmtool.Tex
     assert not model.continuations("<s>").notes and "sentence_start=False" in model.continuations("c").notes[0]
     after_the = bigrams.continuations("the").rows  # no matter what is before it
     assert [row["p"] for row in after_the] == pytest.approx([math.exp(bigrams.score("the cat")[1])] * 2)
+
+
+def test_a_note_says_what_p_is_estimated_from(cats: lmtool.Corpus, bigrams: lmtool.TextModel) -> None:
+    model = lmtool.train({"kind": "ngram", "order": 2}, cats, smoother="modified_kneser_ney").model
+    (note,) = model.continuations("<s>").notes
+    assert note.startswith("smoother=modified_kneser_ney: ") and not bigrams.continuations("<s>").notes
+    once = lmtool.train({"kind": "ngram", "order": 1}, lmtool.Corpus.from_texts(["a b"]), smoother="laplace").model
+    assert once.continuations("a").about == "a: once in train"
+    letters = lmtool.train("ngram", lmtool.Corpus.from_texts(["a b"], sentences=False), smoother="laplace").model
+    assert [letters.explain(text).about.split(": ")[-1][:12] for text in ("a", "")] == ["1 token, 1.0", "0 tokens, 0."]
+    assert once.explain("<s>").notes[0] == "with p of <unk>: <s>"
 
 
 def test_discounts_by_order(corpus: lmtool.Corpus, bigrams: lmtool.TextModel) -> None:
@@ -227,6 +241,7 @@ def test_wrong_types_that_look_right(network: lmtool.TextModel) -> None:
 def test_each_refusal_names_what_does_it(bigrams: lmtool.TextModel, network: lmtool.TextModel, folder: Path) -> None:
     lmtool.export(run=bigrams, to=folder / "bigrams.arpa")
     arpa = lmtool.load(folder / "bigrams.arpa")
+    softmax = lmtool.train({"kind": "nplm", "hidden_dim": 4}, bigrams.open_corpus(), training={"epochs": 1}).model  # type: ignore[misc]
     refusals: dict[str, Callable[[], object]] = {
         "bigrams has no tree; choose a run with a hierarchical softmax": lambda: bigrams.tree,
         "choose a run with a hierarchical softmax": lambda: bigrams.paths("the", "cat"),
@@ -234,6 +249,11 @@ def test_each_refusal_names_what_does_it(bigrams: lmtool.TextModel, network: lmt
         "bigrams (smoother=witten_bell) has no discounts": lambda: bigrams.discounts,
         "has no discounts: an n-gram run has them if its smoother has parameters": lambda: network.discounts,
         "bird is not in the vocabulary": lambda: network.paths("the", "bird"),
+        "word=<s>: must be a word that is predicted": lambda: network.paths("the", "<s>"),
+        "word=<s>: must be a word that is predicted, which <s>": lambda: softmax.neighbors("<s>", of="output"),
+        "word=3: must be text": lambda: network.neighbors(3),  # type: ignore[arg-type]
+        "word=[]: must be one word or more": lambda: network.neighbors([], minus=[]),
+        "'' is not in the vocabulary": lambda: network.paths("the", ""),
         "'cta' is not a word of the tree; did you mean cat?": lambda: network.tree.path("cta"),
         "catt is not in the vocabulary (similar: cat": lambda: bigrams.continuations("the catt"),
         "split=test": lambda: bigrams.open_corpus().examples(split="test"),  # type: ignore[misc]

@@ -91,7 +91,8 @@ def test_a_closed_vocabulary(lmtool: Run, tmp_path: Path) -> None:
     """`horse`, in test alone, is refused; without `<unk>`, an unseen type or `</s>` the list has all probability."""
     closed = "data.vocabulary.closed=true"
     said = lmtool("train", "model=ngram", "data=toy", closed, code=2)
-    assert "data.vocabulary.closed=true: not in the vocabulary: 'horse'; list" in said
+    remedy = "list all words in data.vocabulary.file=, or set false"
+    assert f"data.vocabulary.closed=true: not in the vocabulary: 'horse'; {remedy}" in said
     with Corpus.from_texts(TRAIN, ["c b"], closed=True, sentence_end=False) as corpus:
         assert set(corpus.vocabulary.words) == {"a", "b", "c", "d", "<s>"}
         package.train(UNIGRAMS, corpus, smoother={"kind": "laplace", "alpha": 1e9}, out="flat")
@@ -106,7 +107,7 @@ def test_a_closed_vocabulary(lmtool: Run, tmp_path: Path) -> None:
     text = ("data=text", "data.train=tr.txt", "data.valid=va.txt", "data.vocabulary.closed=true")
     lmtool("train", "model=class_ngram", "model.classes=2", "model.order=2", *text, "out=classes")
     refused = lmtool("train", "model=ngram", *text, "limit_vocabulary=va.txt", code=2)
-    assert "not in the vocabulary: 'b'" in refused
+    assert "not in the vocabulary: 'b'; list all words in limit_vocabulary=" in refused
     with pytest.raises(UserError, match="not in the vocabulary: 'x'"):
         kn.perplexity(["a x"])
     # <unk> in the text is one of its words, and the only one that p(<unk>) is of.

@@ -373,6 +373,7 @@ ODD = [
     ("preprocess data.train=x.txt", "a key of data=text"),
     ("eval model=nplm", "a key of lmtool train"),
     ("preprocess data=corpora/a.txt", "no data=corpora/a.txt; did you mean text?"),
+    ("preprocess data=file.txt", "no data=file.txt; did you mean data=text data.train=file.txt?"),
     ("preprocess data=PTB", "no data=PTB; did you mean ptb?"),
     ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
     ("compare runs=runs/de", "name two or more that differ, e.g. runs=A,B"),
@@ -396,6 +397,7 @@ ODD = [
 @pytest.mark.parametrize(("line", "said"), ODD, ids=[line[:60] for line, _ in ODD])
 def test_an_odd_line_ends_with_one_line(line: str, said: str, lmtool: Run) -> None:
     Path("file").touch()
+    Path("file.txt").touch()
     printed = lmtool(*line.split(), code=2)
     assert said in printed and printed.startswith("lmtool: ") and printed.count("\n") == 1, printed
     assert Path("file").read_bytes() == b""
