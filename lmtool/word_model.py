@@ -187,7 +187,8 @@ class WordModel:
         if "rank" in columns:
             columns["most likely"] = self._labels(self.model.argmax(contexts))
         columns |= {"p": np.exp(log_p), "log p": log_p, "bits": -log_p / math.log(2)}
-        found = _table(columns, f"{self.name}: {len(log_p)} tokens, {-log_p.sum() / math.log(2):.4f} bits")
+        size = f"{len(log_p)} token{'s' * (len(log_p) != 1)}, {columns['bits'].sum():.4f} bits"
+        found = _table(columns, f"{self.name}: {size}")
         if text.oov_words:
             found.notes.append(f"with p of <unk>: {', '.join(map(visible, self.form.labels(text.oov_words)))}")
         if not self.normalized:
@@ -197,6 +198,8 @@ class WordModel:
         if "stored p" in columns:
             mixed = "with an interpolating smoother, stored p already includes the shorter contexts"
             found.notes.append(f"p = stored p x back-off weights; {mixed}")
+        if "p in class" in columns:
+            found.notes.append("these are n-grams of classes: p = p of the word's class * p in class")
         return found
 
     def paths(self, text: str, word: str, *, sentence_start: bool = True, oov: str = "error") -> TableResult:

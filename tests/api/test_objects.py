@@ -183,6 +183,8 @@ def test_a_note_says_what_p_is_estimated_from(cats: lmtool.Corpus, bigrams: lmto
     assert note.startswith("smoother=modified_kneser_ney: ") and not bigrams.continuations("<s>").notes
     once = lmtool.train({"kind": "ngram", "order": 1}, lmtool.Corpus.from_texts(["a b"]), smoother="laplace").model
     assert once.continuations("a").about == "a: once in train"
+    letters = lmtool.train("ngram", lmtool.Corpus.from_texts(["a b"], sentences=False), smoother="laplace").model
+    assert [letters.explain(text).about.split(": ")[-1][:12] for text in ("a", "")] == ["1 token, 1.0", "0 tokens, 0."]
     assert once.explain("<s>").notes[0] == "with p of <unk>: <s>"
 
 

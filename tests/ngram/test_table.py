@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, neares
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie_search import NODES, pack_starts, require_within
 from lmtool.system import parallel
+from lmtool.system.checksums import seal
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
 
@@ -37,8 +39,15 @@ def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
     for name in ("log_prob", "log_backoff"):
         assert np.array_equal(getattr(again, name), getattr(table, name))
     assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
-    for name in ("bos", "unseen", "missing", "normalized", "suffix_closed", "notes", "sizes"):
+    for name in ("bos", "unseen", "missing", "normalized", "suffix_closed", "interpolated", "notes", "sizes"):
         assert getattr(again, name) == getattr(table, name)
+    assert table.interpolated and not table.quantize(8).interpolated
+    with h5py.File(path, "r+") as file:
+        del file.attrs["interpolated"]  # as in files of versions before it
+    content = path.read_bytes()
+    path.write_bytes(re.sub(rb'"checksum": ?"[^"]{8}"', b'"checksum": "00000000"', content, count=1))
+    seal(path)
+    assert not open_table(path, "right").interpolated
 
 
 def changes_of(table: BackoffTable) -> list[tuple[str, np.ndarray | None, dict[str, object]]]:
