@@ -329,9 +329,11 @@ def test_discounts_by_hand() -> None:
     # and 1 are left.
     notes: list[str] = []
     np.testing.assert_allclose(estimate_discounts(np.array([9, 4, 2, 2, 1]), 1, notes), [0.5, 0.5, 2])
+    assert notes == []  # of unigrams
+    estimate_discounts(np.array([9, 4, 2, 2, 1]), 2, notes)
     assert estimate_discount(np.array([9, 4, 3]), 1, notes) == 0.4
     assert notes == [
-        "order 1: 1-D1, 2-D2, 3-D3+ do not ascend: an n-gram seen more often can be less probable, as on short text; "
+        "order 2: 1-D1, 2-D2, 3-D3+ do not ascend: an n-gram seen more often can be less probable, as on short text; "
         "compare smoother=witten_bell"
     ]
     notes.clear()
@@ -339,7 +341,7 @@ def test_discounts_by_hand() -> None:
     np.testing.assert_allclose(estimate_discounts(np.array([9, 40, 16, 8, 5]), 1, notes), [5 / 9, 7 / 6, 29 / 18])
     assert notes == []
     # n4 = 0: Y = 5 / 9; D3+ = 3 - 4 Y 0/1. KenLM has no objection.
-    np.testing.assert_allclose(estimate_discounts(np.array([9, 5, 2, 1, 0]), 1, notes), [5 / 9, 7 / 6, 3])
+    np.testing.assert_allclose(estimate_discounts(np.array([9, 5, 2, 1, 0]), 2, notes), [5 / 9, 7 / 6, 3])
     assert "do not ascend" in notes.pop()  # 4/9, 5/6 and 0
     # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
     for order, odd in enumerate(([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]), start=2):

@@ -211,14 +211,15 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> tuple[float, ..
     """Return D1, D2, D3+ of order k from its counts of counts n.
 
     FALLBACK_DISCOUNTS, with a note, if one of n1 to n3 is 0 or a D_r is outside [0, r], as on very small texts and on
-    n-grams of letters, and as by KenLM's --discount_fallback. A note also says if less is left of a larger count.
+    n-grams of letters, and as by KenLM's --discount_fallback. From order 2 on, a note also says if less is left of a
+    larger count.
     """
     if (n[1:4] > 0).all():
         y = n[1] / (n[1] + 2 * n[2])
         estimated = tuple(float(r - (r + 1) * y * n[r + 1] / n[r]) for r in (1, 2, 3))
         if all(0 <= d <= r for r, d in enumerate(estimated, start=1)):
             left = [r - d for r, d in enumerate(estimated, start=1)]
-            if left != sorted(left):
+            if k > 1 and left != sorted(left):  # unigrams of a few thousand words are often so, without much effect
                 effect = "an n-gram seen more often can be less probable, as on short text"
                 add_note(notes, k, f"1-D1, 2-D2, 3-D3+ do not ascend: {effect}; compare smoother=witten_bell")
             return estimated
