@@ -187,10 +187,12 @@ def settings_figure(chart: Chart, metric: str, train: Sequence[Job] = (), shared
 
 
 def settings_text(settings: dict[str, Any]) -> str:
-    """Return settings in one line, without the groups of those whose names differ: `order=3, smoother=mle`."""
+    """Return settings in one line, without those that are empty, as the job lacks them, and without the groups of those
+    whose names differ: `order=3, smoother=mle`.
+    """
     names = [key.rpartition(".")[2] for key in settings]
     shown = [name if names.count(name) == 1 else key for key, name in zip(settings, names, strict=True)]
-    return ", ".join(f"{name}={value}" for name, value in zip(shown, settings.values(), strict=True))
+    return ", ".join(f"{name}={value}" for name, value in zip(shown, settings.values(), strict=True) if value != "")
 
 
 def _by_settings(chart: Chart, jobs: Sequence[Job]) -> dict[str, Points]:

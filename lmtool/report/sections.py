@@ -193,7 +193,7 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None 
         train = jobs.get((TRAIN_METRIC, "perplexity on train"), []) if kind == PERPLEXITY else []
         file = f"sweep-{source.name}" if kind == first else f"sweep-{source.name}-{kind}"
         for chart in charts:
-            caption, shared = _caption(chart, label), _shared_settings(rows)
+            caption, shared = _caption(chart, label), shared_settings(rows)
             if train and chart.kind == "lines" and any("steps" in row.result for row in rows):
                 caption += f" Of a network on train, {TRAIN_MEAN}."
             section.parts.append(Picture(file, settings_figure(chart, label, train, shared), caption))
@@ -205,16 +205,17 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None 
     return section
 
 
-def _shared_settings(rows: Sequence[Row]) -> str:
-    """Return the data set, the model and the settings that all jobs have, those of how they run left out."""
-    listed = []
+def shared_settings(rows: Sequence[Row]) -> str:
+    """Return the data set, the model and other settings that all jobs have, without those of how they run."""
+    known = []
     for row in [row for row in rows if row.status == "done"]:
         options = row.result.get("options", {})
-        known = {key: options[key] for key in ("data", "model") if key in options} | row.settings
-        listed.append({key: format_value(known[key]) for key in known if key not in ("threads", "device", "store_dir")})
-    return ", ".join(
-        f"{key}={value}" for key, value in listed[0].items() if all(known.get(key) == value for known in listed)
+        known.append({key: options[key] for key in ("data", "model") if key in options} | row.settings)
+    shared = [key for key, value in known[0].items() if all(each.get(key) == value for each in known)]
+    shown = sorted(
+        set(shared) - {"threads", "device", "store_dir"}, key=lambda key: (key.startswith("data."), shared.index(key))
     )
+    return ", ".join(f"{key}={format_value(known[0][key])}" for key in shown)
 
 
 def _points(epochs: Sequence[float], values: Sequence[float]) -> Points:

@@ -310,7 +310,7 @@ def test_long_names_are_below_and_others_are_counted() -> None:
 
 
 def test_settings_are_named_without_their_groups_unless_these_differ() -> None:
-    assert settings_text({"model.hidden_dim": 32, "seed": 1}) == "hidden_dim=32, seed=1"
+    assert settings_text({"model.hidden_dim": 32, "seed": 1, "size": ""}) == "hidden_dim=32, seed=1"
     assert settings_text({"model.order": 3, "smoother.order": 2}) == "model.order=3, smoother.order=2"
 
 

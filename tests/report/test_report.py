@@ -29,7 +29,7 @@ from lmtool.report.reading import (
     read_rates,
     short_names,
 )
-from lmtool.report.sections import comparison, summary, sweep_section, trees
+from lmtool.report.sections import comparison, shared_settings, summary, sweep_section, trees
 from lmtool.runs.run import Run as RunFolder
 from lmtool.sweeps.result_table import Row
 from lmtool.system.terminal import Cell
@@ -433,6 +433,13 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
         folded="The table of 6 jobs",
         unnormalized=[["4", "c", "test", 5.0, 4.5, 0.5, "done"]],
     )
+
+
+def test_the_title_of_a_sweep_has_what_all_jobs_share() -> None:
+    given = {"data.train": "t.txt", "model.order": 3, "threads": 1}
+    done = [Row("0", given | {"seed": k}, result={"options": {"data": "text", "model": "ngram"}}) for k in (1, 2)]
+    rows = [*done, Row("2", {"seed": 3}, "a mistake")]
+    assert shared_settings(rows) == "data=text, model=ngram, model.order=3, data.train=t.txt"
 
 
 def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
