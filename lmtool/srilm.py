@@ -180,7 +180,7 @@ def ngram_count(given: Options) -> None:
         for note in smoother.notes:
             print(f"note: {note}", file=sys.stderr)
         if "prune" in given:
-            table = prune_by_entropy(table, given["prune"], vocabulary.eos)
+            table = prune_by_entropy(table, given["prune"], vocabulary)
         with _written(given["lm"]) as path:
             write_arpa(table, named, path, closed=closed)
 
@@ -224,7 +224,7 @@ def ngram(given: Options) -> None:
             low, high = check_sums(table, vocabulary.eos)[1:]
             print(f"note: probabilities sum to {low:.4g} to {high:.4g}: -renorm divides by the sums", file=sys.stderr)
         if "prune" in given:
-            table = prune_by_entropy(table, given["prune"], vocabulary.eos)
+            table = prune_by_entropy(table, given["prune"], vocabulary)
         if "prune_lowprobs" in given:
             table = prune_low_probabilities(table)
         if "write_lm" in given:

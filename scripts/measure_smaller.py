@@ -55,7 +55,7 @@ class _Text:
 
     def pruned(self, size: int) -> list[str]:
         """Return the perplexities of the table pruned to a size by entropy and by expected gain."""
-        by_entropy, _ = prune_to_size_by_entropy(self.table, size, self.corpus.vocabulary.eos)
+        by_entropy, _ = prune_to_size_by_entropy(self.table, size, self.corpus.vocabulary)
         by_gain, _ = prune_to_size_by_gain(self.counts, self.smoother, self.table, size)
         return [self.perplexity(by_entropy), self.perplexity(by_gain)]
 

@@ -79,7 +79,7 @@ def _smaller(settings: ConversionConfig, session: Session, model: NgramModel) ->
     if settings.limit_vocabulary is not None:
         model = model.limit(read_limit_words(settings.limit_vocabulary))
     table = renormalize(model.table) if settings.renormalize or settings.limit_vocabulary is not None else model.table
-    table = prune(table, model.vocabulary.eos, session, to=settings.prune_to, entropy=settings.prune_entropy)
+    table = prune(table, model.vocabulary, session, to=settings.prune_to, entropy=settings.prune_entropy)
     if settings.quantize is not None:
         require_whole("quantize", settings.quantize, *QUANTIZED_BITS)
         table = table.quantize(settings.quantize)

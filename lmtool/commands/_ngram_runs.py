@@ -106,7 +106,7 @@ def store_with_words(
 
 def prune(
     table: BackoffTable,
-    eos: int | None,
+    vocabulary: Vocabulary,
     session: Session,
     *,
     to: object,
@@ -124,7 +124,7 @@ def prune(
             why = "the model's scores do not sum to one: use another smoother, or lmtool convert renormalize=true"
         raise UserError(f"{name}={value}: {why}")
     if entropy is not None:
-        return prune_by_entropy(table, entropy, eos)
+        return prune_by_entropy(table, entropy, vocabulary)
     if to is None:
         return table
     total, size = sum(table.sizes), ngrams_to_keep(to, "prune_to", table.sizes)
@@ -132,7 +132,7 @@ def prune(
         session.say(f"prune_to={to}: all {total:,} n-grams stay")
         return table
     if by_gain is None:
-        pruned, threshold = prune_to_size_by_entropy(table, size, eos)
+        pruned, threshold = prune_to_size_by_entropy(table, size, vocabulary)
         found = f"prune_entropy={threshold:.4g}"
     else:
         pruned, threshold = by_gain(size)

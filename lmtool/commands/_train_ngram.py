@@ -31,6 +31,7 @@ from lmtool.system.files import read_json
 from lmtool.system.schemas import RESULT, TRAINED
 
 if TYPE_CHECKING:
+    from lmtool.data.vocabulary import Vocabulary
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
@@ -135,7 +136,7 @@ def _estimate(
     table = estimate(counts, smoother, cutoffs=cutoffs, word_mask=listed, fit=fit, storage=storage)
     units = units if listed is None else model.units(corpus)
     if settings.prune_to is not None or settings.prune_entropy is not None:
-        table = _prune(settings, table, units.corpus.vocabulary.eos, counts, smoother, storage, session)
+        table = _prune(settings, table, units.corpus.vocabulary, counts, smoother, storage, session)
     if settings.quantize is not None:
         table = table.quantize(settings.quantize, storage)
     training_end = time.perf_counter()
@@ -234,7 +235,7 @@ def _tune(
 def _prune(
     settings: CountTrainingConfig,
     table: BackoffTable,
-    eos: int | None,
+    vocabulary: Vocabulary,
     counts: Counts,
     smoother: Smoother,
     storage: Storage,
@@ -247,7 +248,7 @@ def _prune(
     by_gain = None
     if settings.prune_method != "entropy":
         by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
-    return prune(table, eos, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=by_gain)
+    return prune(table, vocabulary, session, to=settings.prune_to, entropy=settings.prune_entropy, by_gain=by_gain)
 
 
 def _perplexity_on(split: str, model: LanguageModel, corpus: Corpus, storage: Storage) -> float:

@@ -98,7 +98,7 @@ def run(settings: Settings, session: Session) -> results.TrainedRun:
             table = gathered.extend_table()
         expected = ExpectedProbabilities(table)
         for_each_place(expected.add)
-        table = prune(expected.distill(), corpus.vocabulary.eos, session, to=settings.prune_to)
+        table = prune(expected.distill(), corpus.vocabulary, session, to=settings.prune_to)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))

@@ -16,6 +16,9 @@ from lmtool.data.text_form import TextEncoder, TextForm, split_of_text
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.pruning.entropy import log_marginals, prune_by_entropy
+from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.training.batches import Batches
 from tests.conftest import Run, result
 
@@ -39,6 +42,10 @@ def test_sentences_without_their_ends(tmp_path: Path) -> None:
         # Windows behind <s> <s>: a (twice), a b (twice), a b c, d, d a, d a b.
         assert count_ngrams(corpus.text("train"), vocabulary, 3).distinct_windows == 6
         assert count_ngrams(corpus.text("train"), vocabulary, 1).distinct_windows == 4
+        table = estimate(counts, WittenBell(2))
+        assert log_marginals(table, vocabulary)[bos] == pytest.approx(np.log(3 / 8))  # 3 sentences of 8 words
+        firsts = [prune_by_entropy(table, threshold, vocabulary).sizes[1] for threshold in (1e-9, 10.0)]
+        assert firsts == [5, 0]
         with pytest.raises(UserError, match=r"training\.memory=null"):
             corpus.stored("train")
     # Files, strings and texts from memory have the same tokens.

@@ -80,7 +80,7 @@ def members(kind: str) -> list[NgramModel]:
     ]
     if kind == "pruned":
         for place, threshold in ((0, 1e-3), (1, 1e-3), (2, 1e-3)):
-            models[place] = NgramModel(prune_by_entropy(models[place].table, threshold, vocabulary.eos), vocabulary)
+            models[place] = NgramModel(prune_by_entropy(models[place].table, threshold, vocabulary), vocabulary)
         assert not models[0].table.suffix_closed and not models[2].table.suffix_closed
     if kind == "words":
         models[1] = model_of(random_sentences(1, 150), WittenBell(2), 2)

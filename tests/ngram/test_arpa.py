@@ -45,7 +45,7 @@ def test_there_and_back_again(n: int, name: str, tmp_path: Path) -> None:
 
 def test_other_forms_there_and_back_again(tmp_path: Path) -> None:
     pruned, vocabulary = made(4)
-    pruned = prune_by_entropy(pruned, 1e-3, vocabulary.eos)
+    pruned = prune_by_entropy(pruned, 1e-3, vocabulary)
     for table in (pruned, made(3, MaximumLikelihood(3))[0]):
         write_arpa(table, vocabulary, tmp_path / "model.arpa")
         again = arpa_table(read_arpa(str(tmp_path / "model.arpa")), vocabulary)

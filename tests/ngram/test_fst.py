@@ -131,7 +131,7 @@ def own_costs(model: NgramModel, sentences: list[list[int]]) -> list[float]:
 def some_models() -> dict[str, tuple[NgramModel, Vocabulary]]:
     found = {f"order {n}": made(n) for n in (1, 2, 4)}
     table, vocabulary = made(4)
-    found["pruned"] = prune_by_entropy(table, 1e-3, vocabulary.eos), vocabulary
+    found["pruned"] = prune_by_entropy(table, 1e-3, vocabulary), vocabulary
     found["8 bits"] = table.quantize(8), vocabulary
     found["stupid"] = made(3, StupidBackoff(3, alpha=0.4))
     return {name: (NgramModel(*each), each[1]) for name, each in found.items()}

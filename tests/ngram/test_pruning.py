@@ -91,7 +91,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
         below, above = np.expm1(change) * 0.99, np.expm1(change) * 1.01
         for threshold, stays in ((below, True), (above, False)):
             # Of the trigrams alone: with shorter ones gone, too, the weights would be others.
-            pruned = prune_by_entropy(table, threshold, eos)
+            pruned = prune_by_entropy(table, threshold, vocabulary)
             left = {tuple(row) for row in pruned.trie.ngrams(3, 0, pruned.sizes[2]).tolist()}
             assert (gram in left) == stays
 
@@ -113,7 +113,7 @@ def test_entropy_pruned_distributions_sum_to_one() -> None:
     contexts = contexts_for(text, vocabulary, 4, 1)
     sizes = [table.sizes]
     for threshold in (1e-7, 1e-4, 1e-2):
-        pruned = prune_by_entropy(table, threshold, vocabulary.eos)
+        pruned = prune_by_entropy(table, threshold, vocabulary)
         assert not pruned.suffix_closed
         dist = NgramModel(pruned, vocabulary).log_dist(contexts)
         np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
@@ -258,9 +258,9 @@ def test_the_size_by_entropy_is_that_of_its_threshold() -> None:
     text, vocabulary = text_of(random_sentences(2, 200))
     table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3))
     size = sum(table.sizes) // 2
-    pruned, threshold = prune_to_size_by_entropy(table, size, vocabulary.eos)
+    pruned, threshold = prune_to_size_by_entropy(table, size, vocabulary)
     assert 0.95 * size < sum(pruned.sizes) <= size
-    same = prune_by_entropy(table, threshold, vocabulary.eos)
+    same = prune_by_entropy(table, threshold, vocabulary)
     np.testing.assert_array_equal(same.log_prob, pruned.log_prob)
 
 
@@ -282,7 +282,7 @@ def test_suffixes_are_those_of_a_search_from_the_first_word(threshold: float | N
     text, vocabulary = text_of(random_sentences(5, 100))
     table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
     if threshold is not None:
-        table = prune_by_entropy(table, threshold, vocabulary.eos)
+        table = prune_by_entropy(table, threshold, vocabulary)
     found = table.trie.suffixes()
     for k in range(2, 5):
         grams = table.trie.ngrams(k, 0, table.sizes[k - 1])

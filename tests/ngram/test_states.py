@@ -41,7 +41,7 @@ def pruned(corpus: Corpus) -> LanguageModel:
     from lmtool.ngram.pruning.entropy import prune_by_entropy
 
     model = ngram(corpus, 4)
-    return NgramModel(prune_by_entropy(model.table, 1e-3, corpus.vocabulary.eos), corpus.vocabulary)
+    return NgramModel(prune_by_entropy(model.table, 1e-3, corpus.vocabulary), corpus.vocabulary)
 
 
 def scores_by_state(model: LanguageModel, tokens: SpecialTokens, ids: IntArray, offsets: IntArray) -> IntArray:

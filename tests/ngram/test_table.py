@@ -289,7 +289,7 @@ def test_what_reads_tables_reads_quantized_ones(tmp_path: Path) -> None:
         write_arpa(replace(each, missing=-0.5), vocabulary, tmp_path / f"{name}-missing.arpa")
     for kind in ("", "-missing"):
         assert (tmp_path / f"small{kind}.arpa").read_bytes() == (tmp_path / f"plain{kind}.arpa").read_bytes()
-    one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
+    one, two = (prune_by_entropy(each, 1e-4, vocabulary) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_prob[:], two.log_prob[:])
     with pytest.raises(UserError, match="quantized already, to 6 bits"):
         small.quantize(8)

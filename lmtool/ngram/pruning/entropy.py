@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.estimation.estimate import Selection, keep_contexts
 from lmtool.ngram.query.sums import log_lower, recompute_backoffs
 from lmtool.ngram.tables.backoff import BackoffTable, log
@@ -32,12 +33,13 @@ MIN_THRESHOLD = 1e-30  # the lowest one above 0 that is tried
 MAX_STEPS = 60
 
 
-def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> BackoffTable:
+def prune_by_entropy(table: BackoffTable, threshold: float, vocabulary: Vocabulary) -> BackoffTable:
     """Return the table without n-grams whose removal changes perplexity relatively by less than `threshold`.
 
-    eos: the id of `</s>`, whose probability stands for that of `<s>` at the start of a context, as in SRILM.
+    At the start of a context, the probability of `</s>` stands for that of `<s>`, as in SRILM; without `</s>`, the
+    number of sentences per token does, or 1 if the vocabulary has no counts, and 0 in text without sentences.
     """
-    return _keep(table, select_ngrams(table.trie, _relative_changes(table, eos), threshold))
+    return _keep(table, select_ngrams(table.trie, _relative_changes(table, vocabulary), threshold))
 
 
 def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
@@ -54,9 +56,9 @@ def prune_low_probabilities(table: BackoffTable) -> BackoffTable:
     return table if left.mask.all() else prune_low_probabilities(_keep(table, left))  # the weights of _keep are new
 
 
-def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
+def prune_to_size_by_entropy(table: BackoffTable, size: int, vocabulary: Vocabulary) -> tuple[BackoffTable, float]:
     """Return the table of at most `size` n-grams, including all 1-grams, and its threshold of prune_by_entropy."""
-    orders = list(_relative_changes(table, eos))
+    orders = list(_relative_changes(table, vocabulary))
     threshold, selection = largest_within(size, lambda threshold: select_ngrams(table.trie, orders, threshold))
     return _keep(table, selection), threshold
 
@@ -114,10 +116,10 @@ def _keep(table: BackoffTable, selection: Selection) -> BackoffTable:
     return recompute_backoffs(replace(table.select(selection.mask), suffix_closed=False))
 
 
-def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
+def _relative_changes(table: BackoffTable, vocabulary: Vocabulary) -> Iterator[tuple[int, FloatArray]]:
     """Yield orders n to 2, each with the relative change of perplexity from removing each n-gram, `[N]`."""
     suffixes = table.trie.suffixes() if table.suffix_closed else None
-    marginals = log_marginals(table, eos)
+    marginals = log_marginals(table, vocabulary)
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
         log_prob = table.log_prob[table.trie.span(k)]
@@ -153,10 +155,11 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
     return changes
 
 
-def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
+def log_marginals(table: BackoffTable, vocabulary: Vocabulary) -> FloatArray:
     """Return log p(h) of each node as a context: the sum of log p of its words, each after the words before it."""
     marginals = table.log_prob[:].astype(np.float64)
-    marginals[table.bos] = marginals[eos] if eos is not None else -np.inf
+    start = log(vocabulary.counts[-1] / max(vocabulary.counts[:-1].sum(), 1))
+    marginals[table.bos] = start if vocabulary.eos is None else marginals[vocabulary.eos]
     for k in range(2, table.order + 1):
         shorter = marginals[table.trie.span(k - 1)]
         marginals[table.trie.span(k)] += shorter[table.trie.contexts(k)]
