@@ -206,16 +206,19 @@ def sweep_section(source: ReportFolder, rows: Sequence[Row], metric: str | None 
 
 
 def shared_settings(rows: Sequence[Row]) -> str:
-    """Return the data set, the model and other settings that all jobs have, without those of how they run."""
+    """Return the name of the data set, the model and the settings that all jobs have, but those of how they run."""
     known = []
     for row in [row for row in rows if row.status == "done"]:
-        options = row.result.get("options", {})
-        known.append({key: options[key] for key in ("data", "model") if key in options} | row.settings)
-    shared = [key for key, value in known[0].items() if all(each.get(key) == value for each in known)]
-    shown = sorted(
-        set(shared) - {"threads", "device", "store_dir"}, key=lambda key: (key.startswith("data."), shared.index(key))
-    )
-    return ", ".join(f"{key}={format_value(known[0][key])}" for key in shown)
+        options = row.result.get("options", {}) | row.settings
+        options["data"] = options.get("data.name", options.get("data"))
+        known.append({key: options[key] for key in dict.fromkeys(("data", "model", *row.settings)) if key in options})
+    shared = {
+        key: value
+        for key, value in known[0].items()
+        if value is not None and all(each.get(key) == value for each in known)
+    }
+    left_out = "data.", "threads", "device", "store_dir"
+    return ", ".join(f"{key}={format_value(shared[key])}" for key in shared if not key.startswith(left_out))
 
 
 def _points(epochs: Sequence[float], values: Sequence[float]) -> Points:

@@ -113,7 +113,9 @@ class TrainedRun(RunResult):
 
         output: Any = Run.open(self.folder).settings("output") if self.ngrams is None else None
         by_likelihood = bool(output) and output.loss_is_log_prob
-        curves = training_curves(read_history(self.folder / METRICS_FILE, by_likelihood, self.keep_best))
+        history = read_history(self.folder / METRICS_FILE, by_likelihood, self.keep_best)
+        title = [f"{group}={self.options[group]}" for group in ("data", "model", "output") if group in self.options]
+        curves = training_curves(history, ", ".join(title))
         curves._repr_png_ = partial(as_png, curves)  # type: ignore[attr-defined]
         return curves
 

@@ -290,6 +290,7 @@ def test_pickles_and_pictures(
     pytest.importorskip("matplotlib")
     assert network.plot()._repr_png_().startswith(b"\x89PNG")
     assert network.plot().axes[0].get_ylabel() == "perplexity"
+    assert network.plot().get_suptitle().startswith("data=")
     with pytest.raises(lmtool.UserError, match="only the training of a neural model"):
         bigram.plot()
     monkeypatch.setattr("lmtool.results.runs.can_plot", lambda: False)

@@ -436,10 +436,10 @@ def test_a_sweep_has_a_chart_for_each_split() -> None:
 
 
 def test_the_title_of_a_sweep_has_what_all_jobs_share() -> None:
-    given = {"data.train": "t.txt", "model.order": 3, "threads": 1}
+    given = {"data.train": "t.txt", "data.name": "own", "model.order": 3, "training.patience": 0, "threads": 1}
     done = [Row("0", given | {"seed": k}, result={"options": {"data": "text", "model": "ngram"}}) for k in (1, 2)]
     rows = [*done, Row("2", {"seed": 3}, "a mistake")]
-    assert shared_settings(rows) == "data=text, model=ngram, model.order=3, data.train=t.txt"
+    assert shared_settings(rows) == "data=own, model=ngram, model.order=3, training.patience=0"
 
 
 def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
