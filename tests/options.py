@@ -94,9 +94,16 @@ def output_layer(name: str, dim: int, counts: Tensor, *, sparse: bool = False) -
     vectors = nn.Parameter(torch.randn(len(counts) + 1, dim)) if "tied" in name else None  # one more than words
     given = output_settings(name, dim, len(counts))
     made: OutputLayer = given.build(dim, counts, vectors, tree_of(name, counts) if given.needs_tree else None)
+    if name == "negative_sampling":  # its vectors start at 0, where h has no gradient
+        nn.init.normal_(made.vectors)  # type: ignore[arg-type]
     if not sparse:
         made.use_dense_gradients()
     return made
+
+
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained: not the biases of negative sampling."""
+    return {key: parameter for key, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def tree_of(name: str, counts: Any) -> Tree:

@@ -29,7 +29,7 @@ class Settings(VerbConfig):
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         if not self.words and self.questions is None:
-            raise UserError("words=[]: name at least one word, as lmtool neighbors value")
+            raise UserError("words=[]: name at least one word, as lmtool neighbors value, or questions=FILE")
         if self.questions is not None and (self.words or self.minus or self.by != "cosine"):
             raise UserError("questions=FILE has words of its own, by cosine: leave out words, minus and by")
 

@@ -200,7 +200,7 @@ MISTAKES: list[tuple[str, *tuple[str, ...]]] = [
     ("predict", "text has no value"),
     ("predict the cat run=kn3", "'the' and 'cat'", "quotes"),
     ("predict the run=kn3 paths=true", "paths=true: kn3 has no tree"),
-    ("neighbors", "words has no value"),
+    ("neighbors", "name at least one word", "questions=FILE"),
     ("neighbors words=[]", "words=[]", "lmtool neighbors value"),
     ("neighbors cat run=kn3", "kn3 is not a neural model"),
     ("neighbors cta run=nplm", "cta is not in the vocabulary", "cat"),

@@ -29,6 +29,7 @@ MAY_NAME = {
     "lmtool/srilm.py": "ngram is the name of a command of SRILM",
     "lmtool/commands/check.py": "it prints a command with settings that fit a text",
     "lmtool/commands/_play.py": "play.js repeats the formulas of exactly these options",
+    "lmtool/word_model.py": "a note on the counts of Kneser-Ney smoothing",
     "lmtool/commands/_prepare_neural.py": "a note names the schedule that keeps the rate",
     "lmtool/ngram/smoothers/absolute_discounting.py": "a note names the smoother without discounts",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
