@@ -249,7 +249,7 @@ def _in_pieces(
     """
     table = pieces_of_types(subwords, types)
     ids = vocabulary.encode([*RESERVED, *subwords.names])
-    ids[UNK_ID], ids[EOS_ID] = OOV, vocabulary.bos if vocabulary.eos is None else vocabulary.eos
+    ids[UNK_ID], ids[EOS_ID] = OOV, vocabulary.end_mark
     return ids[table.of(words)], np.append(0, np.cumsum(table.lengths[words]))[ends]
 
 
@@ -285,7 +285,7 @@ def split_of_text(
     else:
         known = [vocabulary.ids.get(word, OOV) for word in types]
         known[BOS_ID] = OOV
-        known[EOS_ID] = vocabulary.bos if vocabulary.eos is None else vocabulary.eos
+        known[EOS_ID] = vocabulary.end_mark
         ids = np.array(known)[provisional]
         oov_words = [types[k] for k in provisional[ids == OOV].tolist()]
     if marks := int((provisional == BOS_ID).sum()):

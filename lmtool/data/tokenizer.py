@@ -231,7 +231,7 @@ class WordTokenizer(Tokenizer):
         super().__post_init__()
         vocabulary = self.vocabulary
         eos, bos = (EOS_ID, BOS_ID) if vocabulary is None else (vocabulary.eos, vocabulary.bos)
-        eos = bos if eos is None and self.sentences else eos  # the mark of Vocabulary.cut_sentences
+        eos = vocabulary.end_mark if vocabulary is not None and self.sentences else eos
         mark = BOS_ID if self.marks == OOV and self._grows else self.marks
         self._marks = (self.sentences, self.blank_lines, self.tags, OOV if eos is None else eos, bos, mark, self._grows)
         self._table = WordTable(RESERVED, 1 << 16) if vocabulary is None else WordTable(vocabulary.words)
@@ -287,7 +287,7 @@ class CharTokenizer(Tokenizer):
         super().__post_init__()
         vocabulary = self.vocabulary
         self._types = list(RESERVED if vocabulary is None else vocabulary.words)
-        self._eos = EOS_ID if vocabulary is None else vocabulary.bos if vocabulary.eos is None else vocabulary.eos
+        self._eos = EOS_ID if vocabulary is None else vocabulary.end_mark
         self._ids = np.full(sys.maxunicode + 1, OOV, dtype=np.int32)  # the id of each code point, and then cluster
         self._clusters: dict[str, int] = {}  # clusters of several code points, numbered after these
         for index, word in enumerate(self._types):

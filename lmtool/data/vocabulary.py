@@ -76,6 +76,13 @@ class Vocabulary:
         return self.unk == self.bos
 
     @property
+    def end_mark(self) -> int:
+        """The id of the mark after each sentence while text is read: `</s>` or, if it is not predicted, `<s>`, which
+        cut_sentences takes out.
+        """
+        return self.bos if self.eos is None else self.eos
+
+    @property
     def special_tokens(self) -> SpecialTokens:
         """The ids of `<s>`, `</s>` and `<unk>`."""
         return SpecialTokens(self.bos, self.eos, self.unk)
@@ -102,9 +109,9 @@ class Vocabulary:
         """Return the tokens `[N]` of ids `[M]` with a mark after each sentence, where sentences begin, and N, int64
         `[S + 1]`, and places among the ids as places among the tokens.
 
-        The mark is `</s>`, which is a token, or `<s>`, which is not. Text without sentences has the starts `[0, N]`.
+        The mark, end_mark, is a token if it is `</s>`. Text without sentences has the starts `[0, N]`.
         """
-        marks = ids == (self.bos if self.eos is None else self.eos)
+        marks = ids == self.end_mark
         ends = np.flatnonzero(marks) + 1
         if self.eos is not None or not self.sentences:
             return ids, np.append(0, ends if self.eos is not None else len(ids)), np.asarray(places)
