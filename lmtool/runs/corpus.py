@@ -59,8 +59,8 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
             file.write(f"{word.translate(escapes) if _ESCAPED.search(word) else word}\t{count}\n")
 
 
-def load_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary."""
+def load_vocabulary(path: Path, *, closed: bool | None = False) -> Vocabulary:
+    """Read a vocabulary. closed: whether it is closed; None: if it has no `<unk>`."""
     try:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
@@ -74,9 +74,10 @@ def load_vocabulary(path: Path) -> Vocabulary:
     if "\\" in text:
         words = [_ESCAPE.sub(lambda match: _CHARACTERS[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
-    if not words or words[-1] != BOS or not len(ids) == len(words) == len(counts):
+    closed = UNK not in ids if closed is None else closed
+    if not words or words[-1] != BOS or not (closed or UNK in ids) or not len(ids) == len(words) == len(counts):
         raise UserError(f"{path} is damaged (it is cut off, or was edited): {REMEDY}")
-    return Vocabulary(tuple(words), counts, ids.get(EOS), ids.get(UNK, ids[BOS]))
+    return Vocabulary(tuple(words), counts, ids.get(EOS), ids[BOS if closed else UNK])
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Store:
@@ -99,7 +100,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
             store = prepare_store(run.settings("data"), counts, store_dir, progress=progress)
     corpus, words = Corpus(store), run.folder / VOCABULARY
     if corpus.fingerprint != run.store_fingerprint and words.is_file():  # the run may have limit_vocabulary
-        corpus = limit_words(corpus, load_vocabulary(words).words)
+        corpus = limit_words(corpus, load_vocabulary(words, closed=None).words)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()
         raise UserError(f"{corpus.path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")

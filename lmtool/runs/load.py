@@ -126,9 +126,9 @@ def run_vocabulary(run: Run) -> Vocabulary:
     """Read the vocabulary of a run."""
     path = run.folder / VOCABULARY
     run.require_whole(VOCABULARY)
-    vocabulary = load_vocabulary(path)
-    if run.config.get("data") and run.settings("data").vocabulary.closed:
-        vocabulary = replace(vocabulary, unk=vocabulary.bos)
+    union = run.mixture.get("vocabulary") is not None  # has <unk> if a member has
+    closed = None if union else bool(run.config.get("data")) and run.settings("data").vocabulary.closed
+    vocabulary = load_vocabulary(path, closed=closed)
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{path} has words that differ from those of its run: {REMEDY}")
     return vocabulary

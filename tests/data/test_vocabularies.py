@@ -302,7 +302,9 @@ def test_a_vocabulary_of_any_words(tmp_path: Path) -> None:
     lines = path.read_bytes().decode().split("\n")
     want = ["\\\\\\\\", "\\\\\\\\t", "\\\\\\t", "\\\\n", "\\t", "\\n", "\\r", *plain]  # a piece \\ is itself
     assert [line.split("\t")[0] for line in lines[:-1]] == want
-    for damaged in ("\n".join(lines[:-2]), "a\tb\n", "", "a\n", "a\t1\na\t1\n<unk>\t0\n<s>\t0\n"):
+    without_unk = "a\t1\n<s>\t0\n"
+    for damaged in ("\n".join(lines[:-2]), "a\tb\n", "", "a\n", "a\t1\na\t1\n<unk>\t0\n<s>\t0\n", without_unk):
         path.write_text(damaged)
         with pytest.raises(UserError, match="damaged"):
             load_vocabulary(path)
+    assert load_vocabulary(path, closed=True).closed and load_vocabulary(path, closed=None).closed
