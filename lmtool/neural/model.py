@@ -297,10 +297,13 @@ def nearest(vectors: Rows, words: Mapping[int, int], top: int, by: str) -> tuple
     if not all(0 <= word < len(vectors) for word in words) or top < 1:
         wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
         raise ValueError(f"nearest: {wanted}; got word {', '.join(map(str, words))} and top {top}")
-    rows, used = vectors.astype(np.float64), list(words)
-    rows = unit_rows(rows) if by == "cosine" else rows
-    query = np.array(list(words.values())) @ rows[used]
-    similarity = rows @ (unit_rows(query) if by == "cosine" else query)
+    used, lengths = list(words), np.ones(len(vectors))
+    if by == "cosine":  # no copy of all vectors is made
+        lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
+        lengths[lengths == 0] = 1
+    query = (np.array(list(words.values())) / lengths[used]) @ vectors[used]
+    query = unit_rows(query) if by == "cosine" else query
+    similarity = (vectors @ query.astype(vectors.dtype)).astype(np.float64) / lengths
     similarity[used] = -np.inf
     ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - len(used))]
     return ids, similarity[ids]
