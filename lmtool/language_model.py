@@ -246,13 +246,14 @@ class LanguageModel(ABC):
 
     def explain(self, contexts: IntArray, targets: IntArray) -> dict[str, Array]:
         """Return what p of targets `[N]` after contexts `[N, C]` comes from, as columns `[N]` by name; nan where one
-        does not apply. By default the `rank` of the target among all words, from 1.
+        does not apply. By default the `rank` of the target among all words, from 1, and the id of the `most likely`.
         """
         contexts = self._checked_contexts("explain", contexts)
         targets = self._checked_words("explain: targets", targets, (len(contexts),))
         dists = (self.log_dist(context[None])[0] for context in contexts)  # one by one: they are large
-        ranks = [1 + (dist[:-1] > dist[target]).sum() for dist, target in zip(dists, targets, strict=True)]
-        return {"rank": np.array(ranks, dtype=np.int64)}
+        pairs = [(1 + (d[:-1] > d[target]).sum(), d[:-1].argmax()) for d, target in zip(dists, targets, strict=True)]
+        rank, most_likely = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return {"rank": rank, "most likely": most_likely}
 
     @property
     def hidden_dim(self) -> int | None:

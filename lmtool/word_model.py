@@ -184,8 +184,8 @@ class WordModel:
         log_p = self.model.score_text(text) if text.tokens else np.empty(0)
         columns: dict[str, Any] = {"word": map(visible, self.form.labels([*self.form.tokens(words), *end]))}
         columns |= self.model.explain(contexts, targets)
-        if "rank" in columns:
-            columns["most likely"] = self._labels(self.model.argmax(contexts))
+        if "most likely" in columns:
+            columns["most likely"] = self._labels(columns["most likely"])
         columns |= {"p": np.exp(log_p), "log p": log_p, "bits": -log_p / math.log(2)}
         size = f"{len(log_p)} token{'s' * (len(log_p) != 1)}, {columns['bits'].sum():.4f} bits"
         found = _table(columns, f"{self.name}: {size}")
