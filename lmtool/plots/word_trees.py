@@ -73,8 +73,9 @@ class WordTree(Result):
         """
         if word not in self.labels:
             raise UserError(f"{word!r:.60} is not a word of the tree{nearest(str(word), self.labels)}")
-        tree, codes, rows = self.tree, self.codes[word].split(" "), list[dict[str, Cell]]()
-        first, several = int(tree.word_leaves[list(self.labels).index(word)]), len(codes) > 1
+        tree, index, rows = self.tree, list(self.labels).index(word), list[dict[str, Cell]]()
+        first, last = tree.word_leaves[index : index + 2].tolist()
+        codes, several = code_strings(tree)[first:last], last - first > 1
         products = [math.prod(p for *_, p in code) for code in decisions or ()]
         for number, code in enumerate(codes):
             nodes = tree.paths.nodes[tree.paths.offsets[first + number] :][: len(code)].tolist()
