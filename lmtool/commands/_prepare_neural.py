@@ -76,9 +76,10 @@ def prepare(
         session = replace(session, request=replace(session.request, started_in=started_in))
     with also_below(started_in), _corpus(settings, session, processes) as corpus:
         require_splits(corpus, "train", "valid")
-        asks = {"training.keep_best=cloze": training.keep_best, f"metric={CLOZE_METRIC}": settings.metric}
-        for setting in [setting for setting, value in asks.items() if setting.endswith(f"={value}")]:
-            require_questions(corpus, "valid", setting)
+        if training.keep_best == "cloze":
+            require_questions(corpus, "valid", "training.keep_best=cloze")
+        if settings.metric == CLOZE_METRIC:
+            require_questions(corpus, "valid", f"metric={CLOZE_METRIC}")
         if checkpoint is not None:
             # Settings that were removed from a cell that is run again are compared, not restored.
             removed = last_request.settings if last_request is not None and session.if_run_exists == "resume" else {}

@@ -157,18 +157,23 @@ def score_questions(
 
 def cloze_results(model: LanguageModel, corpus: Corpus, split: str) -> dict[str, float] | None:
     """Return the report of the questions of a split, as of cloze_report; None if it has none with answers."""
-    questions = corpus.cloze(split)
-    if questions is None or (questions.answers < 0).any():
+    questions = _answered_questions(corpus, split)
+    if questions is None:
         return None
     return cloze_report(_shared_log_prob(model, questions, corpus.vocabulary)[0], questions.answers)
 
 
 def require_questions(corpus: Corpus, split: str, setting: str) -> Cloze:
     """Return the questions of a split. Raises UserError, naming the setting, unless it has some with answers."""
-    questions = corpus.cloze(split)
-    if questions is None or (questions.answers < 0).any():
+    questions = _answered_questions(corpus, split)
+    if questions is None:
         raise UserError(f"{setting}: {corpus.name} has no questions with answers for {split}")
     return questions
+
+
+def _answered_questions(corpus: Corpus, split: str) -> Cloze | None:
+    questions = corpus.cloze(split)
+    return None if questions is None or (questions.answers < 0).any() else questions
 
 
 def _shared_log_prob(model: LanguageModel, questions: Cloze, vocabulary: Vocabulary) -> tuple[FloatArray, IntArray]:
